@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.offsets import CommittedOffsets, TopicPartition
 from moldau.broker.group.states import GroupState
 
@@ -33,7 +33,7 @@ def check_metadata(metadata: str | None, max_size: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def check_offset_delete(group: Machine) -> ErrorCode:
+def check_offset_delete(group: GroupBase) -> ErrorCode:
     """OffsetDelete as a whole. Consumer groups allow it for topics they do not subscribe to."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
@@ -43,13 +43,15 @@ def check_offset_delete(group: Machine) -> ErrorCode:
 
 
 def check_topic_delete(subscribed: frozenset[str] | None, topic: str) -> ErrorCode:
-    """OffsetDelete for one topic; `subscribed` is the result of `Machine.subscribed_topics`."""
+    """OffsetDelete for one topic; `subscribed` is the result of `GroupBase.subscribed_topics`."""
     if subscribed is None or topic in subscribed:
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE
 
 
-def expired_offsets(group: Machine, offsets: CommittedOffsets, now_ms: int) -> list[TopicPartition]:
+def expired_offsets(
+    group: GroupBase, offsets: CommittedOffsets, now_ms: int
+) -> list[TopicPartition]:
     """The offsets whose retention is over, of topics that no member subscribes to. Never one while
     an open transaction has an offset of the partition."""
     subscribed = group.subscribed_topics()
@@ -68,7 +70,7 @@ def expired_offsets(group: Machine, offsets: CommittedOffsets, now_ms: int) -> l
     return expired
 
 
-def is_forgettable(group: Machine, offsets: CommittedOffsets) -> bool:
+def is_forgettable(group: GroupBase, offsets: CommittedOffsets) -> bool:
     """Nothing is left of the group: it can be ended with a `Delete` event."""
     return group.is_forgettable and offsets.is_empty
 

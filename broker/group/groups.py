@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group import commits, views
+from moldau.broker.group.absent_group import answer_absent, not_of_this_kind, refuse
 from moldau.broker.group.classic import join, sessions
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.config import GroupConfig, IdGenerator
@@ -27,8 +28,8 @@ from moldau.broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.loading import LoadedGroup, restore
-from moldau.broker.group.machine import Machine
 from moldau.broker.group.modern import convert, guests
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import Member
@@ -40,14 +41,13 @@ from moldau.broker.group.offsets import (
 from moldau.broker.group.pending import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
-from moldau.broker.group.unknown import answer_unknown, not_of_this_kind, refuse
 from moldau.broker.slotted import Slotted
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""
 
 
-class Groups(Slotted[Machine]):
+class Groups(Slotted[GroupBase]):
     """A group belongs to the slot of its id."""
 
     def __init__(
@@ -95,7 +95,7 @@ class Groups(Slotted[Machine]):
         return effects
 
     def _restore(self, found: LoadedGroup, now_ms: int, generation_floor: int) -> list[Effect]:
-        group: Machine
+        group: GroupBase
         if found.record is None:
             group, effects = Group.create(found.group_id, self.config, self._ids, now_ms)
         else:
@@ -337,7 +337,7 @@ class Groups(Slotted[Machine]):
             return None
         return group.describe_consumers()
 
-    def _handle(self, group: Machine, event: Event, now_ms: int) -> list[Effect]:
+    def _handle(self, group: GroupBase, event: Event, now_ms: int) -> list[Effect]:
         known = group
         group, effects = convert.suited(known, event, self._topics, now_ms)
         if group is not known:
@@ -404,4 +404,4 @@ class Groups(Slotted[Machine]):
                 return self._handle(self.by_id[group_id], event, now_ms)
             if event.epoch > 0 and self._floor_of_new(group_id, now_ms):
                 return [Reply(event.call, refuse(event, ErrorCode.UNKNOWN_MEMBER_ID))]
-        return [Reply(event.call, answer_unknown(self.config, group_id, event))]
+        return [Reply(event.call, answer_absent(self.config, group_id, event))]

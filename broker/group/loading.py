@@ -9,7 +9,7 @@ from msgspec import Struct
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.offsets import CommittedOffset, PendingOffset, TopicPartition
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
@@ -36,7 +36,7 @@ def restore(
     topics: TopicsSeen,
     now_ms: int,
     generation_floor: int,
-) -> tuple[Machine, list[Effect]]:
+) -> tuple[GroupBase, list[Effect]]:
     """The group as it was; only sessions start again.
 
     `generation_floor`: where its next generation begins, if the store may have lost some.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.states import GroupState
 from moldau.broker.wire import consumer_protocol
 from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
 def check_commit(
-    group: Core,
+    group: GroupData,
     member_id: str,
     instance_id: str | None,
     generation_id: int,
@@ -43,7 +43,7 @@ def check_commit(
     return ErrorCode.NONE
 
 
-def subscribed_topics(group: Core) -> frozenset[str] | None:
+def subscribed_topics(group: GroupData) -> frozenset[str] | None:
     """The topics all members subscribe to. None: unknown, any topic may be among them.
 
     Groups of another protocol type than `consumer` subscribe to nothing.
@@ -59,7 +59,7 @@ def subscribed_topics(group: Core) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def _subscriptions(group: Core) -> set[bytes]:
+def _subscriptions(group: GroupData) -> set[bytes]:
     """Distinct metadata: in most groups it is the same for all members.
 
     A member that joined again may not support the protocol of the last generation: then the
@@ -72,7 +72,7 @@ def _subscriptions(group: Core) -> set[bytes]:
     return subscriptions
 
 
-def expires_from_ms(group: Core, commit_ms: int) -> int | None:
+def expires_from_ms(group: GroupData, commit_ms: int) -> int | None:
     """From when a group became Empty; for simple consumers from the commit; for a Stable group of
     consumers from the commit too. Nothing expires during a rebalance."""
     if group.state is GroupState.EMPTY:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic import commits, join, leave, rebalance, sessions, sync
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
 from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.classic.purposes import SaveAssignments, SaveReplacement
@@ -30,7 +30,7 @@ from moldau.broker.group.writes import DeleteGroup, SaveGroup
 from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
-class Group(Core):
+class Group(GroupData):
     """A classic consumer group; `states` documents what it does in each state."""
 
     @classmethod

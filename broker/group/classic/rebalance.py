@@ -9,7 +9,7 @@ rebalance ─▶ PreparingRebalance ── all have joined, or a timer ─▶ co
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
 from moldau.broker.group.effects import JoinAnswer, JoinedMember, MemberChange
 from moldau.broker.group.states import GroupState
@@ -17,7 +17,7 @@ from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.writes import SaveGroup
 
 
-def rebalance(group: Core, reason: str) -> None:
+def rebalance(group: GroupData, reason: str) -> None:
     """A change that needs a new generation: start one, or complete the one in preparation."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_ready(group)
@@ -25,7 +25,7 @@ def rebalance(group: Core, reason: str) -> None:
         prepare(group, reason)
 
 
-def prepare(group: Core, reason: str) -> None:
+def prepare(group: GroupData, reason: str) -> None:
     group.cancel(TimerKind.SYNC)
     group.awaited_syncs.clear()
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -47,7 +47,7 @@ def prepare(group: Core, reason: str) -> None:
         arm_join_timer(group)
 
 
-def refuse_syncs(group: Core, error: ErrorCode) -> None:
+def refuse_syncs(group: GroupData, error: ErrorCode) -> None:
     """Answer parked Syncs with an error; the assignments of this generation are void."""
     group.assignments = None
     for member in group.roster.by_id.values():
@@ -56,11 +56,11 @@ def refuse_syncs(group: Core, error: ErrorCode) -> None:
             group.renew_session(member)
 
 
-def arm_join_timer(group: Core) -> None:
+def arm_join_timer(group: GroupData) -> None:
     group.arm(TimerKind.JOIN, group.now_ms + group.roster.rebalance_timeout_ms())
 
 
-def complete_if_ready(group: Core) -> None:
+def complete_if_ready(group: GroupData) -> None:
     """Joins are complete once all members joined; in a group that was Empty the delay decides."""
     if group.state is not GroupState.PREPARING_REBALANCE or not group.roster.all_joined():
         return
@@ -68,7 +68,7 @@ def complete_if_ready(group: Core) -> None:
         complete(group)
 
 
-def initial_delay_over(group: Core) -> None:
+def initial_delay_over(group: GroupData) -> None:
     """Wait again if members joined in the meantime, up to the rebalance timeout."""
     assert group.initial_since_ms is not None
     until_ms = group.initial_since_ms + group.roster.rebalance_timeout_ms()
@@ -81,7 +81,7 @@ def initial_delay_over(group: Core) -> None:
         complete(group)
 
 
-def complete(group: Core) -> None:
+def complete(group: GroupData) -> None:
     """Continue with the members that joined. Static members that did not are kept: that is what
     static membership is for. Their session timeout removes them, or the wait for their Sync."""
     group.cancel(TimerKind.INITIAL_DELAY)
@@ -102,14 +102,14 @@ def complete(group: Core) -> None:
         arm_join_timer(group)
 
 
-def become_empty(group: Core) -> None:
+def become_empty(group: GroupData) -> None:
     group.begin_next_generation()
     group.protocol_name = None
     group.move(GroupState.EMPTY, "no members left")
     group.store(SaveGroup())
 
 
-def begin_generation(group: Core) -> None:
+def begin_generation(group: GroupData) -> None:
     roster = group.roster
     group.begin_next_generation()
     group.protocol_name = roster.vote()
@@ -128,7 +128,7 @@ def begin_generation(group: Core) -> None:
 
 
 def current_generation(
-    group: Core, member: Member, *, skip_assignment: bool = False, leader: str | None = None
+    group: GroupData, member: Member, *, skip_assignment: bool = False, leader: str | None = None
 ) -> JoinAnswer:
     """The answer to a member of this generation. Only the leader gets the list of members."""
     leads = leader is None and group.roster.leader == member.member_id
@@ -144,7 +144,7 @@ def current_generation(
     )
 
 
-def joined_members(group: Core) -> tuple[JoinedMember, ...]:
+def joined_members(group: GroupData) -> tuple[JoinedMember, ...]:
     name = group.protocol_name
     return tuple(
         JoinedMember(member.member_id, member.instance_id, member.metadata(name))

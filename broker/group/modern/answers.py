@@ -5,7 +5,7 @@ from __future__ import annotations
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.modern.reconcile import Step, reconcile
 from moldau.broker.group.modern.writes import PendingAnswer
@@ -21,7 +21,7 @@ GONE = refused(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def advance(
-    group: ConsumerCore,
+    group: ConsumerGroupData,
     member: Member,
     shown_epoch: int,
     owned: frozenset[Place] | None,
@@ -44,7 +44,11 @@ def advance(
 
 
 def conclude(
-    group: ConsumerCore, member: Member, event: ConsumerHeartbeat, *, unsubscribed: bool = False
+    group: ConsumerGroupData,
+    member: Member,
+    event: ConsumerHeartbeat,
+    *,
+    unsubscribed: bool = False,
 ) -> None:
     """The rest of a heartbeat, once there is a target: a step, and the answer."""
     # An owned list proves something only in the member's present epoch: an earlier one may be of a

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import repeat
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import Place, TopicsSeen, by_topic
@@ -16,7 +16,7 @@ FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 
 
 def check_commit(
-    group: ConsumerCore,
+    group: ConsumerGroupData,
     member_id: str,
     epoch: int,
     version: int,
@@ -60,7 +60,7 @@ def _place(topics: TopicsSeen, topic: str | bytes, partition: int) -> Place | No
     return None if facts is None else (facts.topic_id, partition)
 
 
-def check_fetch(group: ConsumerCore, member_id: str | None, epoch: int) -> ErrorCode:
+def check_fetch(group: ConsumerGroupData, member_id: str | None, epoch: int) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.NONE
     if member_id is None and epoch < 0:
@@ -90,7 +90,7 @@ def owners(members: Iterable[Member], topics: TopicsSeen) -> list[PartitionOwner
     return found
 
 
-def view(group: ConsumerCore) -> ConsumerGroupView:
+def view(group: ConsumerGroupData) -> ConsumerGroupView:
     return ConsumerGroupView(
         group.group_id,
         group.state,

@@ -10,7 +10,7 @@ from moldau.broker.group.classic.members import Member as ClassicMember
 from moldau.broker.group.classic.rebalance import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern import ending
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import Guest, Member
@@ -30,8 +30,8 @@ _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-s
 
 
 def suited(
-    group: Machine, event: Event, topics: TopicsSeen, now_ms: int
-) -> tuple[Machine, list[Effect]]:
+    group: GroupBase, event: Event, topics: TopicsSeen, now_ms: int
+) -> tuple[GroupBase, list[Effect]]:
     """The group for this event: converted if a member of the other protocol joins and it may be,
     else as it is."""
     if isinstance(group, Group):

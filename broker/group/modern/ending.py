@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import Answer, DeleteAnswer, HeartbeatAnswer, JoinAnswer
 from moldau.broker.group.events import Delete
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.writes import DeleteGroup, Purpose
 
 
-def delete(group: ConsumerCore, event: Delete) -> None:
+def delete(group: ConsumerGroupData, event: Delete) -> None:
     if group.state is GroupState.DEAD:
         group.reply(event.call, DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     elif group.members:
@@ -24,7 +24,7 @@ def delete(group: ConsumerCore, event: Delete) -> None:
         group.store(DeleteGroup(event.call))
 
 
-def deleted(group: ConsumerCore, wanted: DeleteGroup, error: ErrorCode) -> None:
+def deleted(group: ConsumerGroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
     """One that failed may have happened: the group stays Dead, and it is tried again."""
     if wanted.call is not None:
         group.reply(wanted.call, DeleteAnswer(error))
@@ -34,7 +34,7 @@ def deleted(group: ConsumerCore, wanted: DeleteGroup, error: ErrorCode) -> None:
         group.store_later()
 
 
-def unload(group: ConsumerCore) -> None:
+def unload(group: ConsumerGroupData) -> None:
     """Another worker owns the group from now on."""
     refuse_waiting(group, ErrorCode.NOT_COORDINATOR)
     group.cancel_all_timers()
@@ -44,12 +44,12 @@ def unload(group: ConsumerCore) -> None:
     group.members, group.by_instance, group.guests, group.holders = {}, {}, {}, {}
 
 
-def refuse_waiting(group: ConsumerCore, error: ErrorCode) -> None:
+def refuse_waiting(group: ConsumerGroupData, error: ErrorCode) -> None:
     """Answer every request that waits for a write or a target."""
     refuse(group, group.abandon_writes(), error)
 
 
-def refuse(group: ConsumerCore, purposes: Iterable[Purpose], error: ErrorCode) -> None:
+def refuse(group: ConsumerGroupData, purposes: Iterable[Purpose], error: ErrorCode) -> None:
     for purpose in purposes:
         if isinstance(purpose, DeleteGroup) and purpose.call is not None:
             group.reply(purpose.call, DeleteAnswer(error))

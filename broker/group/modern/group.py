@@ -30,7 +30,7 @@ from moldau.broker.group.events import (
     TopicsChanged,
 )
 from moldau.broker.group.modern import commits, ending, guests, heartbeat, resolving, target
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import MemberState, restored
 from moldau.broker.group.modern.subscriptions import Pattern
 from moldau.broker.group.modern.writes import PendingAnswer
@@ -48,7 +48,7 @@ from moldau.broker.group.views import (
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
 
 
-class ConsumerGroup(ConsumerCore):
+class ConsumerGroup(ConsumerGroupData):
     @classmethod
     def restore(
         cls,

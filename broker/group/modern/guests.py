@@ -19,7 +19,7 @@ from moldau.broker.group.effects import (
 from moldau.broker.group.events import Join, Leave, LeavingMember, Sync
 from moldau.broker.group.modern import target
 from moldau.broker.group.modern.answers import advance
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.heartbeat import departed, expire, replace, subscribe
 from moldau.broker.group.modern.members import Guest, Member, MemberState
 from moldau.broker.group.modern.writes import PendingAnswer
@@ -31,7 +31,7 @@ from moldau.broker.wire.consumer_protocol import CONSUMER, encode_assignment, pa
 # --- JoinGroup ---
 
 
-def join(group: ConsumerCore, event: Join) -> None:
+def join(group: ConsumerGroupData, event: Join) -> None:
     error = _join_refusal(group, event)
     if error is not ErrorCode.NONE:
         group.reply(event.call, JoinAnswer(error, event.member_id))
@@ -45,7 +45,7 @@ def join(group: ConsumerCore, event: Join) -> None:
     _admit(group, event, member_id, static)
 
 
-def _join_refusal(group: ConsumerCore, event: Join) -> ErrorCode:
+def _join_refusal(group: ConsumerGroupData, event: Join) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = check_request(group.config, event)
@@ -71,7 +71,9 @@ def _join_refusal(group: ConsumerCore, event: Join) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def supports(group: ConsumerCore, member_id: str, protocols: tuple[tuple[str, bytes], ...]) -> bool:
+def supports(
+    group: ConsumerGroupData, member_id: str, protocols: tuple[tuple[str, bytes], ...]
+) -> bool:
     """All classic members must have a protocol in common: the group may become classic again."""
     common = {name for name, _ in protocols}
     for member in group.guests.values():
@@ -80,7 +82,7 @@ def supports(group: ConsumerCore, member_id: str, protocols: tuple[tuple[str, by
     return bool(common)
 
 
-def _admit(group: ConsumerCore, event: Join, member_id: str, static: Member | None) -> None:
+def _admit(group: ConsumerGroupData, event: Join, member_id: str, static: Member | None) -> None:
     subscription = parse_subscription(event.protocols[0][1])
     assert subscription is not None
     member = group.members.get(member_id)
@@ -116,7 +118,7 @@ def _admit(group: ConsumerCore, event: Join, member_id: str, static: Member | No
     )
 
 
-def _update(group: ConsumerCore, member: Member, event: Join) -> None:
+def _update(group: ConsumerGroupData, member: Member, event: Join) -> None:
     guest = Guest(event.session_timeout_ms, event.protocols)
     member.guest = guest
     group.guests[member.member_id] = member
@@ -126,7 +128,7 @@ def _update(group: ConsumerCore, member: Member, event: Join) -> None:
     group.changed(member)
 
 
-def _owned(group: ConsumerCore, owned: tuple[tuple[str, int], ...]) -> frozenset[Place]:
+def _owned(group: ConsumerGroupData, owned: tuple[tuple[str, int], ...]) -> frozenset[Place]:
     places = set()
     for topic, partition in owned:
         facts = group.topics.by_name(topic)
@@ -135,7 +137,7 @@ def _owned(group: ConsumerCore, owned: tuple[tuple[str, int], ...]) -> frozenset
     return frozenset(places)
 
 
-def _watch_sync(group: ConsumerCore, member: Member) -> None:
+def _watch_sync(group: ConsumerGroupData, member: Member) -> None:
     assert member.guest is not None
     member.guest.synced = False
     member.guest.asked_ms = None
@@ -150,7 +152,7 @@ def _watch_sync(group: ConsumerCore, member: Member) -> None:
 
 
 def _check(
-    group: ConsumerCore, member_id: str, instance_id: str | None, generation_id: int
+    group: ConsumerGroupData, member_id: str, instance_id: str | None, generation_id: int
 ) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -168,7 +170,7 @@ def _check(
     return ErrorCode.NONE
 
 
-def should_join_again(group: ConsumerCore, member: Member) -> bool:
+def should_join_again(group: ConsumerGroupData, member: Member) -> bool:
     """A Join would bring it something: a newer target, a revocation, or what it waits for."""
     if member.epoch < group.target_epoch or member.state is MemberState.UNREVOKED:
         return True
@@ -181,7 +183,7 @@ def should_join_again(group: ConsumerCore, member: Member) -> bool:
     )
 
 
-def sync(group: ConsumerCore, event: Sync) -> None:
+def sync(group: ConsumerGroupData, event: Sync) -> None:
     error = _check(group, event.member_id, event.instance_id, event.generation_id)
     member = group.members.get(event.member_id)
     if error is not ErrorCode.NONE or member is None or member.guest is None:
@@ -214,7 +216,11 @@ def sync(group: ConsumerCore, event: Sync) -> None:
 
 
 def heartbeat(
-    group: ConsumerCore, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+    group: ConsumerGroupData,
+    member_id: str,
+    instance_id: str | None,
+    generation_id: int,
+    now_ms: int,
 ) -> ErrorCode:
     """A classic Heartbeat. Has no effects: deadlines move, armed timers look at them."""
     error = _check(group, member_id, instance_id, generation_id)
@@ -230,13 +236,13 @@ def heartbeat(
     return ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def _ask(group: ConsumerCore, member: Member) -> None:
+def _ask(group: ConsumerGroupData, member: Member) -> None:
     assert member.guest is not None
     if member.guest.asked_ms is None:
         member.guest.asked_ms = group.now_ms
 
 
-def join_timer_fired(group: ConsumerCore, member_id: str) -> None:
+def join_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     """It counts from when the member was asked to join again; its session ends it otherwise."""
     member = group.members[member_id]
     if member.guest is None or not should_join_again(group, member):
@@ -251,7 +257,7 @@ def join_timer_fired(group: ConsumerCore, member_id: str) -> None:
         expire(group, member, f"classic member {member_id} did not join again in time")
 
 
-def sync_timer_fired(group: ConsumerCore, member_id: str) -> None:
+def sync_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     member = group.members[member_id]
     if member.guest is not None and not member.guest.synced:
         expire(group, member, f"classic member {member_id} did not ask for its assignment")
@@ -260,7 +266,7 @@ def sync_timer_fired(group: ConsumerCore, member_id: str) -> None:
 # --- LeaveGroup ---
 
 
-def leave(group: ConsumerCore, event: Leave) -> None:
+def leave(group: ConsumerGroupData, event: Leave) -> None:
     """Also an administrator's, who removes members of either protocol. One that is named twice is
     removed for both."""
     if group.state is GroupState.DEAD:
@@ -288,7 +294,7 @@ def leave(group: ConsumerCore, event: Leave) -> None:
     group.answer_when_stored(PendingAnswer(last, event.call, answer, refusal, 0, None))
 
 
-def _leaving(group: ConsumerCore, leaving: LeavingMember) -> Member | ErrorCode:
+def _leaving(group: ConsumerGroupData, leaving: LeavingMember) -> Member | ErrorCode:
     if leaving.instance_id is not None:
         static = group.by_instance.get(leaving.instance_id)
         if static is None:

@@ -9,7 +9,7 @@ from moldau.broker.group.effects import HeartbeatAnswer, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern import resolving, target
 from moldau.broker.group.modern.answers import UNSTORED, conclude, refused
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
@@ -58,7 +58,7 @@ def _invalid(event: ConsumerHeartbeat, version: int) -> str | None:
     return None
 
 
-def heartbeat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
+def heartbeat(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
     if group.state is GroupState.DEAD:
         group.reply(event.call, refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     elif event.epoch < 0:
@@ -70,7 +70,7 @@ def heartbeat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
 # --- joining and staying ---
 
 
-def _beat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
+def _beat(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
     error = _refusal(group, event)
     if error is not None:
         group.reply(event.call, error)
@@ -99,14 +99,14 @@ def _beat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
         conclude(group, member, event, unsubscribed=unsubscribed)
 
 
-def _stands_for_nothing(group: ConsumerCore, member: Member) -> bool:
+def _stands_for_nothing(group: ConsumerGroupData, member: Member) -> bool:
     """It subscribes to an expression that is not resolved: nothing depends on it yet."""
     if member.names or not member.pattern:
         return False
     return group.subscriptions.patterns[member.pattern].topics is None
 
 
-def _refusal(group: ConsumerCore, event: ConsumerHeartbeat) -> HeartbeatAnswer | None:
+def _refusal(group: ConsumerGroupData, event: ConsumerHeartbeat) -> HeartbeatAnswer | None:
     """None: go on, with a known member or one to be added."""
     member = group.members.get(event.member_id)
     instance = event.instance_id
@@ -162,7 +162,7 @@ def _fenced(member: Member, event: ConsumerHeartbeat) -> HeartbeatAnswer:
     return refused(ErrorCode.FENCED_MEMBER_EPOCH, f"{text} partitions and rejoin.")
 
 
-def _join(group: ConsumerCore, event: ConsumerHeartbeat) -> Member:
+def _join(group: ConsumerGroupData, event: ConsumerHeartbeat) -> Member:
     member = Member(event.member_id, event.instance_id)
     member.client_id, member.client_host = event.client_id, event.client_host
     group.enter(member)
@@ -170,7 +170,7 @@ def _join(group: ConsumerCore, event: ConsumerHeartbeat) -> Member:
     return member
 
 
-def replace(group: ConsumerCore, old: Member, member_id: str) -> Member:
+def replace(group: ConsumerGroupData, old: Member, member_id: str) -> Member:
     """A new process of a static member: the old target under another id, and no epoch rises.
 
     What the old process had to give back is free: it has left, or is fenced from now on.
@@ -188,7 +188,7 @@ def replace(group: ConsumerCore, old: Member, member_id: str) -> Member:
     return new
 
 
-def _update(group: ConsumerCore, member: Member, event: ConsumerHeartbeat) -> bool:
+def _update(group: ConsumerGroupData, member: Member, event: ConsumerHeartbeat) -> bool:
     """Take over what the member says; True if it subscribes to something else now."""
     fields: list[tuple[str, object]] = [
         ("client_id", event.client_id),
@@ -214,7 +214,7 @@ def _update(group: ConsumerCore, member: Member, event: ConsumerHeartbeat) -> bo
 
 
 def subscribe(
-    group: ConsumerCore, member: Member, names: tuple[str, ...] | None, pattern: str | None
+    group: ConsumerGroupData, member: Member, names: tuple[str, ...] | None, pattern: str | None
 ) -> bool:
     """True if the group's target may depend on the change."""
     wanted = member.names if names is None else group.subscriptions.shared(names)
@@ -234,7 +234,7 @@ def subscribe(
 # --- leaving ---
 
 
-def _leave(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
+def _leave(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
     member = group.members.get(event.member_id)
     if event.instance_id is not None:
         static = group.by_instance.get(event.instance_id)
@@ -259,7 +259,7 @@ def _leave(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
     )
 
 
-def _leave_for_a_while(group: ConsumerCore, member: Member) -> None:
+def _leave_for_a_while(group: ConsumerGroupData, member: Member) -> None:
     """Its partitions are kept for it until its session is over."""
     group.unrest(member)
     group.cancel(TimerKind.REVOKE, member.member_id)
@@ -275,7 +275,7 @@ def _leave_for_a_while(group: ConsumerCore, member: Member) -> None:
 # --- timers ---
 
 
-def session_timer_fired(group: ConsumerCore, member_id: str) -> None:
+def session_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     member = group.members[member_id]
     member.session_timer_ms = None
     if member.session_deadline_ms > group.now_ms:
@@ -284,18 +284,18 @@ def session_timer_fired(group: ConsumerCore, member_id: str) -> None:
     expire(group, member, f"session of member {member_id} expired")
 
 
-def revoke_timer_fired(group: ConsumerCore, member_id: str) -> None:
+def revoke_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     member = group.members[member_id]
     if member.state is MemberState.UNREVOKED:
         expire(group, member, f"member {member_id} did not give partitions back in time")
 
 
-def expire(group: ConsumerCore, member: Member, reason: str) -> None:
+def expire(group: ConsumerGroupData, member: Member, reason: str) -> None:
     group.remove(member, MemberChange.EXPIRED)
     departed(group, reason)
 
 
-def departed(group: ConsumerCore, reason: str) -> None:
+def departed(group: ConsumerGroupData, reason: str) -> None:
     """A member is gone. If the group becomes classic by that, its epoch stays: it is the generation
     that the classic members know, so they can join again without losing their partitions."""
     if group.becomes_classic:

@@ -9,13 +9,13 @@ from moldau.broker.group.assign.job import Job, Seat
 from moldau.broker.group.effects import Assign
 from moldau.broker.group.events import Assigned
 from moldau.broker.group.modern.answers import GONE, UNSTORED, conclude
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.timers import TimerKind
 
 RETRY_MS = 1_000
 
 
-def check(group: ConsumerCore) -> None:
+def check(group: ConsumerGroupData) -> None:
     """Have a target computed if one is due, or see to it that it is when it is."""
     if group.assigning is not None or not group.members:
         return
@@ -34,7 +34,7 @@ def check(group: ConsumerCore) -> None:
     group.effects.append(Assign(_job(group)))
 
 
-def _job(group: ConsumerCore) -> Job:
+def _job(group: ConsumerGroupData) -> Job:
     topics_of: dict[tuple[frozenset[str], str], frozenset[str]] = {}
     seats = []
     for member in group.members.values():
@@ -54,7 +54,7 @@ def _job(group: ConsumerCore) -> Job:
     )
 
 
-def preferred_assignor(group: ConsumerCore) -> str:
+def preferred_assignor(group: ConsumerGroupData) -> str:
     """The one most members ask for, else the first configured."""
     known = group.config.consumer.assignors
     votes = Counter(member.assignor for member in group.members.values() if member.assignor)
@@ -62,7 +62,7 @@ def preferred_assignor(group: ConsumerCore) -> str:
     return wanted[0] if wanted else known[0]
 
 
-def assigned(group: ConsumerCore, event: Assigned) -> None:
+def assigned(group: ConsumerGroupData, event: Assigned) -> None:
     """A target has been computed, for the epoch in which it was asked for."""
     job = event.job
     if job.epoch != group.assigning:
@@ -95,7 +95,7 @@ def assigned(group: ConsumerCore, event: Assigned) -> None:
     check(group)
 
 
-def await_joins(group: ConsumerCore) -> None:
+def await_joins(group: ConsumerGroupData) -> None:
     """Classic members have to join again to get there; those that do not are removed."""
     for member in group.guests.values():
         if member.epoch < group.target_epoch:

@@ -1,6 +1,6 @@
 """What every transition of a classic group uses: its data, sessions, and what is stored of it.
 
-The transitions are functions over `Core` in modules of their own; none is called from here.
+The transitions are functions over `GroupData` in modules of their own; none is called from here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from moldau.broker.group.effects import (
     StateChanged,
     SyncAnswer,
 )
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.record import GroupRecord, MemberRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.views import Owners
 
 
-class Core(Machine):
+class GroupData(GroupBase):
     def __init__(
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:

@@ -16,7 +16,7 @@ from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
 from moldau.broker.group.writes import DeleteGroup, Purpose, SaveGroup, Writes
 
 
-class Machine(ABC):
+class GroupBase(ABC):
     """`now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
     once, at its start, and adds the monotonic clock. A group never keeps an effect."""
 

@@ -1,6 +1,6 @@
 """What every transition of a group of the consumer protocol uses: its data, sessions, answers.
 
-The transitions are functions over `ConsumerCore` in modules of their own; none is called from here.
+The transitions are functions over `ConsumerGroupData` in modules of their own; none is called from here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moldau.broker.group.effects import (
     StateChanged,
 )
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern.members import NOWHERE, Member, MemberState
 from moldau.broker.group.modern.reconcile import Step
 from moldau.broker.group.modern.subscriptions import Subscriptions
@@ -36,7 +36,7 @@ from moldau.broker.group.writes import SaveGroup
 _Places: TypeAlias = Mapping[Place, int]
 
 
-class ConsumerCore(Machine, ABC):
+class ConsumerGroupData(GroupBase, ABC):
     def __init__(
         self,
         group_id: str,

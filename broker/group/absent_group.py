@@ -17,7 +17,7 @@ from moldau.broker.group.effects import (
 from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
 
 
-def answer_unknown(config: GroupConfig, group_id: str, event: Request) -> Answer:
+def answer_absent(config: GroupConfig, group_id: str, event: Request) -> Answer:
     """To a request that creates no group."""
     match event:
         case Join():
