@@ -17,7 +17,7 @@ from moldau.broker.group.assign.job import Job
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from moldau.broker.group.views import Owners
 
 NO_GENERATION = -1
@@ -81,7 +81,7 @@ class HeartbeatAnswer(Struct, frozen=True):
     member_id: str | None = None
     epoch: int = 0
     interval_ms: int = 0
-    assigned: Collection[Place] | None = None
+    assigned: Collection[TopicIdPartition] | None = None
     """None: as it was sent last."""
     rests: bool = False
     """The member has all it is to have: the same request gets the same answer until it changes."""

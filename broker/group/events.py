@@ -31,7 +31,7 @@ from msgspec import Struct
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.job import Job
 from moldau.broker.group.timers import TimerKey
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The protocols a member supports, the preferred one first: name and metadata."""
@@ -112,7 +112,7 @@ class ConsumerHeartbeat(Struct, frozen=True):
     pattern: str | None = None
     """"" takes it back."""
     assignor: str | None = None
-    owned: frozenset[Place] | None = None
+    owned: frozenset[TopicIdPartition] | None = None
 
     @property
     def is_full(self) -> bool:
@@ -134,7 +134,7 @@ class Assigned(Struct, frozen=True):
     """The outcome of an `Assign` effect. None: it failed, and has to be tried again."""
 
     job: Job
-    targets: Mapping[str, frozenset[Place]] | None
+    targets: Mapping[str, frozenset[TopicIdPartition]] | None
     """By member id."""
 
 

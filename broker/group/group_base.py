@@ -13,7 +13,7 @@ from moldau.broker.group.events import Event
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
-from moldau.broker.group.writes import DeleteGroup, Purpose, SaveGroup, Writes
+from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason, Writes
 
 
 class GroupBase(ABC):
@@ -84,7 +84,7 @@ class GroupBase(ABC):
         now_ms: int,
         *,
         version: int,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
         """Whether this member may commit offsets of these partitions, by topic name or id, now."""
@@ -188,9 +188,9 @@ class GroupBase(ABC):
 
     # --- writes ---
 
-    def store(self, purpose: Purpose) -> None:
+    def store(self, reason: WriteReason) -> None:
         """Store the group as it is now, or as it is when the write in flight has ended."""
-        self._writes.waiting.append(purpose)
+        self._writes.waiting.append(reason)
         self.begin_write()
 
     def store_later(self) -> None:
@@ -206,7 +206,7 @@ class GroupBase(ABC):
         writes = self._writes
         if writes.in_flight or not writes.waiting:
             return
-        if any(type(purpose) is DeleteGroup for purpose in writes.waiting):
+        if any(type(reason) is DeleteGroup for reason in writes.waiting):
             self.effects.append(Persist(self.group_id, self.identity, writes.begin(), None))
         elif self._is_durable_point():
             self.effects.append(self._persist(writes.begin()))
@@ -227,10 +227,10 @@ class GroupBase(ABC):
         """No write in flight and no timer armed: nothing will happen by itself."""
         return not self.is_writing and not self._armed
 
-    def end_write(self, token: int) -> list[Purpose]:
+    def end_write(self, token: int) -> list[WriteReason]:
         return self._writes.end(token)
 
-    def abandon_writes(self) -> list[Purpose]:
+    def abandon_writes(self) -> list[WriteReason]:
         return self._writes.abandon()
 
     def continue_revisions(self, revision: int) -> None:

@@ -30,7 +30,7 @@ from moldau.broker.group.events import (
 )
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.loading import LoadedGroup, restore
-from moldau.broker.group.modern import convert, guests
+from moldau.broker.group.modern import classic_members, convert
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.offsets import (
@@ -176,7 +176,7 @@ class Groups(Slotted[GroupBase]):
         if isinstance(group, Group):
             return sessions.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         if isinstance(group, ConsumerGroup):
-            return guests.heartbeat(group, member_id, instance_id, generation_id, now_ms)
+            return classic_members.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         error = self.availability(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # no member may lose its session because its group is loading
@@ -216,7 +216,7 @@ class Groups(Slotted[GroupBase]):
         now_ms: int,
         *,
         version: int = 9,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
         """Whether offsets may be stored; see `commits`.
@@ -239,7 +239,7 @@ class Groups(Slotted[GroupBase]):
             generation_id,
             now_ms,
             version=version,
-            places=places,
+            partitions=partitions,
             transactional=transactional,
         )
 

@@ -29,7 +29,7 @@ ANY_NUMBER = -1
 """Of an administrator's marker: whichever transaction of the producer is open."""
 
 
-class PendingPlace(NamedTuple):
+class PendingKey(NamedTuple):
     """Where one pending offset is stored."""
 
     producer_id: int
@@ -102,7 +102,10 @@ class Pending:
         commit = PendingCommit(
             producer_id,
             tuple(offsets),
-            {place: PendingOffset(number, order, value) for place, value in offsets.items()},
+            {
+                partition: PendingOffset(number, order, value)
+                for partition, value in offsets.items()
+            },
         )
         self._sent.setdefault(group_id, []).append(commit)
         self._note(group_id, producer_id)
@@ -120,13 +123,13 @@ class Pending:
 
     # --- OffsetCommit, OffsetDelete ---
 
-    def at(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[PendingPlace]:
+    def at(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[PendingKey]:
         """Every pending offset of these partitions that the store may have by now."""
         if not self._groups:
             return []
         wanted = set(partitions)
         found = {
-            PendingPlace(commit.producer_id, partition)
+            PendingKey(commit.producer_id, partition)
             for commit in self._sent.get(group_id, ())
             for partition in wanted & commit.offsets.keys()
         }
@@ -134,7 +137,7 @@ class Pending:
         if offsets is not None and offsets.pending:
             for partition in wanted:
                 producers = offsets.pending.producers(partition)
-                found.update(PendingPlace(producer_id, partition) for producer_id in producers)
+                found.update(PendingKey(producer_id, partition) for producer_id in producers)
         return sorted(found)
 
     # --- markers ---
@@ -156,11 +159,13 @@ class Pending:
         offsets = self._offsets.get(group_id)
         if offsets is not None:
             found = offsets.pending.of(producer_id).items()
-            partitions.update(place for place, pending in found if is_meant(pending, number))
+            partitions.update(
+                partition for partition, pending in found if is_meant(pending, number)
+            )
         concerned: dict[TopicPartition, list[int]] = {one: [] for one in sorted(partitions)}
-        for place in self.at(group_id, partitions):
-            if place.producer_id != producer_id:
-                concerned[place.partition].append(place.producer_id)
+        for key in self.at(group_id, partitions):
+            if key.producer_id != producer_id:
+                concerned[key.partition].append(key.producer_id)
         return concerned
 
     def ended(

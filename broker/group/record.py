@@ -80,7 +80,7 @@ class ConsumerRecord(Struct, frozen=True):
     format: int = CONSUMER_FORMAT
 
 
-class StoredPlaces(Struct, frozen=True, array_like=True):
+class StoredPartitions(Struct, frozen=True, array_like=True):
     """Partitions of one topic, each with the epoch in which the member got it."""
 
     topic_id: bytes
@@ -89,7 +89,7 @@ class StoredPlaces(Struct, frozen=True, array_like=True):
     """Empty for a target."""
 
 
-class StoredGuest(Struct, frozen=True, array_like=True):
+class StoredClassicMember(Struct, frozen=True, array_like=True):
     """What a classic member inside the group has beside the others."""
 
     session_timeout_ms: int
@@ -109,10 +109,10 @@ class ConsumerMember(Struct, frozen=True, array_like=True):
     epoch: int
     previous_epoch: int
     state: str
-    assigned: tuple[StoredPlaces, ...]
-    revoking: tuple[StoredPlaces, ...]
-    target: tuple[StoredPlaces, ...]
-    guest: StoredGuest | None = None
+    assigned: tuple[StoredPartitions, ...]
+    revoking: tuple[StoredPartitions, ...]
+    target: tuple[StoredPartitions, ...]
+    classic: StoredClassicMember | None = None
     format: int = CONSUMER_FORMAT
 
 

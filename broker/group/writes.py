@@ -9,16 +9,16 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Purpose(Struct, frozen=True):
+class WriteReason(Struct, frozen=True):
     """Why the group is written. A protocol adds its own."""
 
 
-class SaveGroup(Purpose, frozen=True):
+class SaveGroup(WriteReason, frozen=True):
     """The group is new or has become Empty, or a failed write left the store in doubt. No request
     waits for it."""
 
 
-class DeleteGroup(Purpose, frozen=True):
+class DeleteGroup(WriteReason, frozen=True):
     """The group is to be removed."""
 
     call: object | None
@@ -31,8 +31,8 @@ class Writes:
     def __init__(self, revision: int = 0) -> None:
         self.revision = revision
         """The token of the last write that was begun."""
-        self.in_flight: list[Purpose] = []
-        self.waiting: list[Purpose] = []
+        self.in_flight: list[WriteReason] = []
+        self.waiting: list[WriteReason] = []
 
     def begin(self) -> int:
         """Start a write for everything that waits; returns its token."""
@@ -40,15 +40,15 @@ class Writes:
         self.in_flight, self.waiting = self.waiting, []
         return self.revision
 
-    def end(self, token: int) -> list[Purpose]:
-        """The purposes of that write; none, if it is not the one in flight."""
+    def end(self, token: int) -> list[WriteReason]:
+        """The reasons of that write; none, if it is not the one in flight."""
         if token != self.revision:
             return []
-        purposes, self.in_flight = self.in_flight, []
-        return purposes
+        reasons, self.in_flight = self.in_flight, []
+        return reasons
 
-    def abandon(self) -> list[Purpose]:
+    def abandon(self) -> list[WriteReason]:
         """Returns everything that was wanted. An outcome reported later is ignored."""
-        purposes = self.in_flight + self.waiting
+        reasons = self.in_flight + self.waiting
         self.in_flight, self.waiting = [], []
-        return purposes
+        return reasons

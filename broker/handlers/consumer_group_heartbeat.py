@@ -21,7 +21,7 @@ from moldau.broker.group.effects import Answer, HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
-from moldau.broker.group.topics import Place, by_topic
+from moldau.broker.group.topics import TopicIdPartition, by_topic
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.group_token import GroupToken
@@ -140,7 +140,7 @@ def response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
     )
 
 
-def _assignment(places: Iterable[Place]) -> Assignment:
+def _assignment(places: Iterable[TopicIdPartition]) -> Assignment:
     return Assignment([TopicPartitions(*topic) for topic in by_topic(places).items()])
 
 
@@ -186,10 +186,10 @@ class BeatRoute(RequestRoute):
         )
         self._is_full = False
         # What the member had when the group last looked at this request, and it was at rest.
-        self._settled: Collection[Place] | None = None
+        self._settled: Collection[TopicIdPartition] | None = None
         self._template: ResponseTemplate | None = None
         self._encoded_for: tuple[int, int] = (0, 0)
-        self._assigned: Collection[Place] | None = None
+        self._assigned: Collection[TopicIdPartition] | None = None
 
     def varying(self, canonical: bytes) -> tuple[int, int]:
         at = self.header.body_at

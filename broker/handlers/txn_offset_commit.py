@@ -87,7 +87,7 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
         request.group_instance_id,
         request.generation_id,
         coordinator.now_ms(),
-        places=(
+        partitions=(
             (topic.name, partition.partition_index)
             for topic in request.topics
             for partition in topic.partitions

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from moldau.broker.group.topics import Place, TopicFacts
+from moldau.broker.group.topics import TopicFacts, TopicIdPartition
 
 SLICE = 256  # units of work between two yields: well below a millisecond
 
@@ -26,7 +26,7 @@ class Seat(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: frozenset[str]
-    target: frozenset[Place]
+    target: frozenset[TopicIdPartition]
     """What it has now; kept as far as the assignor allows."""
 
 
@@ -48,11 +48,11 @@ class Table:
         }
         self._subscriptions: dict[frozenset[str], tuple[int, ...]] = {}
 
-    def numbers(self, places: frozenset[Place]) -> list[int]:
+    def numbers(self, partitions: frozenset[TopicIdPartition]) -> list[int]:
         """Of the partitions that still exist, in order."""
         found = []
         by_id = self._first_by_id
-        for topic_id, partition in places:
+        for topic_id, partition in partitions:
             known = by_id.get(topic_id)
             if known is not None and partition < known[1]:
                 found.append(known[0] + partition)
@@ -92,21 +92,21 @@ class Job(Struct, frozen=True):
     def statics(self) -> list[Seat]:
         return [seat for seat in self.seats if seat.instance_id is not None]
 
-    def steps(self) -> Generator[None, None, Mapping[str, frozenset[Place]]]:
+    def steps(self) -> Generator[None, None, Mapping[str, frozenset[TopicIdPartition]]]:
         table = Table(self.seats, self.topics)
         yield
         numbers = yield from self.assignor(table)
-        places: list[Place] = []
+        partitions: list[TopicIdPartition] = []
         for topic in self.topics:
             topic_id = topic.topic_id
             for start in range(0, topic.partitions, 4 * SLICE):
                 end = min(start + 4 * SLICE, topic.partitions)
-                places += [(topic_id, partition) for partition in range(start, end)]
+                partitions += [(topic_id, partition) for partition in range(start, end)]
                 yield
-        result: dict[str, frozenset[Place]] = {}
+        result: dict[str, frozenset[TopicIdPartition]] = {}
         done = 0
         for seat, mine in zip(self.seats, numbers, strict=True):
-            target = frozenset([places[number] for number in mine])
+            target = frozenset([partitions[number] for number in mine])
             # The same object where nothing changes: who compares can see it at once.
             result[seat.member_id] = seat.target if seat.target == target else target
             done += len(mine) + 8

@@ -10,7 +10,7 @@ from moldau.broker.group.classic import commits, join, leave, rebalance, session
 from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
 from moldau.broker.group.classic.owners import owners_in
-from moldau.broker.group.classic.purposes import SaveAssignments, SaveReplacement
+from moldau.broker.group.classic.writes import SaveAssignments, SaveReplacement
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.events import (
@@ -89,7 +89,7 @@ class Group(GroupData):
         now_ms: int,
         *,
         version: int,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
         return commits.check_commit(
@@ -170,14 +170,14 @@ class Group(GroupData):
                 leave.retry_timer_fired(self)
 
     def _persisted(self, event: Persisted) -> None:
-        for purpose in self.end_write(event.token):
-            match purpose:
+        for reason in self.end_write(event.token):
+            match reason:
                 case SaveAssignments():
-                    sync.assignments_stored(self, purpose, event.error)
+                    sync.assignments_stored(self, reason, event.error)
                 case SaveReplacement():
-                    join.replacement_stored(self, purpose, event.error)
+                    join.replacement_stored(self, reason, event.error)
                 case DeleteGroup():
-                    leave.deleted(self, purpose, event.error)
+                    leave.deleted(self, reason, event.error)
                 case SaveGroup():
                     leave.saved(self, event.error)
         self.begin_write()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.purposes import SaveReplacement
 from moldau.broker.group.classic.rebalance import complete_if_ready, current_generation, rebalance
+from moldau.broker.group.classic.writes import SaveReplacement
 from moldau.broker.group.config import GroupConfig
 from moldau.broker.group.effects import JoinAnswer, MemberChange
 from moldau.broker.group.events import Join

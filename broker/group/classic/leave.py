@@ -91,9 +91,9 @@ def unload(group: GroupData) -> None:
     for member in group.roster.by_id.values():
         group.answer_parked_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         group.answer_parked_sync(member, ErrorCode.NOT_COORDINATOR)
-    for purpose in group.abandon_writes():
-        if isinstance(purpose, DeleteGroup) and purpose.call is not None:
-            group.reply(purpose.call, DeleteAnswer(ErrorCode.NOT_COORDINATOR))
+    for reason in group.abandon_writes():
+        if isinstance(reason, DeleteGroup) and reason.call is not None:
+            group.reply(reason.call, DeleteAnswer(ErrorCode.NOT_COORDINATOR))
     group.cancel_all_timers()
     if group.state is not GroupState.DEAD:
         group.move(GroupState.DEAD, "given up")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.purposes import SaveAssignments
 from moldau.broker.group.classic.rebalance import prepare, refuse_syncs
+from moldau.broker.group.classic.writes import SaveAssignments
 from moldau.broker.group.effects import MemberChange, SyncAnswer
 from moldau.broker.group.events import Sync
 from moldau.broker.group.states import GroupState

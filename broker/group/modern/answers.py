@@ -9,7 +9,7 @@ from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.modern.reconcile import Step, reconcile
 from moldau.broker.group.modern.writes import PendingAnswer
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 
 
 def refused(error: ErrorCode, message: str | None = None) -> HeartbeatAnswer:
@@ -24,7 +24,7 @@ def advance(
     group: ConsumerGroupData,
     member: Member,
     shown_epoch: int,
-    owned: frozenset[Place] | None,
+    owned: frozenset[TopicIdPartition] | None,
     *,
     unsubscribed: bool = False,
 ) -> None:

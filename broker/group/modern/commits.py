@@ -9,7 +9,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import Place, TopicsSeen, by_topic
+from moldau.broker.group.topics import TopicIdPartition, TopicsSeen, by_topic
 from moldau.broker.group.views import ConsumerGroupView, ConsumerMemberView, PartitionOwner
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
@@ -20,7 +20,7 @@ def check_commit(
     member_id: str,
     epoch: int,
     version: int,
-    places: Iterable[tuple[str | bytes, int]],
+    partitions: Iterable[tuple[str | bytes, int]],
     *,
     transactional: bool,
 ) -> ErrorCode:
@@ -35,25 +35,27 @@ def check_commit(
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    is_guest = member.guest is not None
-    if not is_guest and not transactional and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
+    is_classic = member.classic is not None
+    if not is_classic and not transactional and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
         return ErrorCode.UNSUPPORTED_VERSION
     stale = ErrorCode.STALE_MEMBER_EPOCH
-    if is_guest or transactional:
+    if is_classic or transactional:
         stale = ErrorCode.ILLEGAL_GENERATION
     if epoch == member.epoch:
         return ErrorCode.NONE
-    if epoch > member.epoch or is_guest or epoch < 0:
+    if epoch > member.epoch or is_classic or epoch < 0:
         return stale
-    for topic, partition in places:
-        place = _place(group.topics, topic, partition)
-        since = None if place is None else member.has(place)
+    for topic, partition in partitions:
+        found = _with_topic_id(group.topics, topic, partition)
+        since = None if found is None else member.has(found)
         if since is None or since > epoch:
             return stale
     return ErrorCode.NONE
 
 
-def _place(topics: TopicsSeen, topic: str | bytes, partition: int) -> Place | None:
+def _with_topic_id(
+    topics: TopicsSeen, topic: str | bytes, partition: int
+) -> TopicIdPartition | None:
     if isinstance(topic, bytes):
         return topic, partition
     facts = topics.by_name(topic)
@@ -70,8 +72,8 @@ def check_fetch(group: ConsumerGroupData, member_id: str | None, epoch: int) -> 
         return ErrorCode.UNKNOWN_MEMBER_ID
     if epoch == member.epoch:
         return ErrorCode.NONE
-    is_guest = member.guest is not None
-    return ErrorCode.ILLEGAL_GENERATION if is_guest else ErrorCode.STALE_MEMBER_EPOCH
+    is_classic = member.classic is not None
+    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def owners(members: Iterable[Member], topics: TopicsSeen) -> list[PartitionOwner]:
@@ -109,7 +111,7 @@ def view(group: ConsumerGroupData) -> ConsumerGroupView:
                 member.pattern,
                 by_topic((*member.assigned, *member.revoking)),
                 by_topic(member.target),
-                member.guest is not None,
+                member.classic is not None,
             )
             for member in group.members.values()
         ),

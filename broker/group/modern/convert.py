@@ -13,10 +13,10 @@ from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern import ending
 from moldau.broker.group.modern.group import ConsumerGroup
-from moldau.broker.group.modern.members import Guest, Member
+from moldau.broker.group.modern.members import ClassicMemberMetadata, Member
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import Place, TopicsSeen
+from moldau.broker.group.topics import TopicIdPartition, TopicsSeen
 from moldau.broker.group.writes import SaveGroup
 from moldau.broker.wire.consumer_protocol import (
     CONSUMER,
@@ -90,12 +90,12 @@ def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGrou
     elif len(group.roster):
         new.group_epoch = new.target_epoch = group.generation_id
         for one in group.roster.by_id.values():
-            _add_guest(new, one, group.generation_id)
+            _add_classic_member(new, one, group.generation_id)
         new.state = new.state_now()
     return new, group.take_effects()
 
 
-def _add_guest(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> None:
+def _add_classic_member(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> None:
     subscription = parse_subscription(one.protocols[0][1])
     assignment = parse_assignment(one.assignment)
     assert subscription is not None
@@ -104,10 +104,10 @@ def _add_guest(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> 
     member.client_id, member.client_host = one.client_id, one.client_host
     member.rebalance_timeout_ms = one.rebalance_timeout_ms
     member.rack_id = subscription.rack_id
-    member.guest = Guest(one.session_timeout_ms, one.protocols)
+    member.classic = ClassicMemberMetadata(one.session_timeout_ms, one.protocols)
     member.names = group.subscriptions.shared(subscription.topics)
     member.epoch = member.previous_epoch = member.shown_epoch = generation_id
-    assigned: dict[Place, int] = {}
+    assigned: dict[TopicIdPartition, int] = {}
     for topic, partition in assignment.partitions:
         facts = group.topics.by_name(topic)
         if facts is not None and (facts.topic_id, partition) not in group.holders:
@@ -129,14 +129,14 @@ def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
     new.protocol_type = CONSUMER
     new.generation_id = group.group_epoch
     for one in group.members.values():
-        guest = one.guest
-        assert guest is not None
-        subscription = parse_subscription(guest.protocols[0][1])
-        places = []
+        classic = one.classic
+        assert classic is not None
+        subscription = parse_subscription(classic.protocols[0][1])
+        partitions = []
         for topic_id, partition in one.target:
             facts = group.topics.by_id(topic_id)
             if facts is not None:
-                places.append((facts.name, partition))
+                partitions.append((facts.name, partition))
         version = 0 if subscription is None else subscription.version
         new.roster.add(
             ClassicMember(
@@ -144,10 +144,10 @@ def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
                 one.instance_id,
                 one.client_id,
                 one.client_host,
-                guest.session_timeout_ms,
+                classic.session_timeout_ms,
                 one.rebalance_timeout_ms,
-                guest.protocols,
-                encode_assignment(version, places),
+                classic.protocols,
+                encode_assignment(version, partitions),
             )
         )
     _answer_waiting(group)
@@ -164,9 +164,9 @@ def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
 
 def _answer_waiting(group: ConsumerGroup) -> None:
     """Who has left is gone; all others have to come again, to the classic group."""
-    for purpose in (waiting := group.abandon_writes()):
-        if isinstance(purpose, PendingAnswer) and purpose.member_id not in group.members:
-            group.reply(purpose.call, purpose.answer)
+    for reason in (waiting := group.abandon_writes()):
+        if isinstance(reason, PendingAnswer) and reason.member_id not in group.members:
+            group.reply(reason.call, reason.answer)
     ending.refuse(
         group,
         [

@@ -10,7 +10,7 @@ from moldau.broker.group.events import Delete
 from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.writes import DeleteGroup, Purpose
+from moldau.broker.group.writes import DeleteGroup, WriteReason
 
 
 def delete(group: ConsumerGroupData, event: Delete) -> None:
@@ -41,7 +41,7 @@ def unload(group: ConsumerGroupData) -> None:
     group.assigning, group.resolving = None, False
     if group.state is not GroupState.DEAD:
         group.die("given up")
-    group.members, group.by_instance, group.guests, group.holders = {}, {}, {}, {}
+    group.members, group.by_instance, group.classic_members, group.holders = {}, {}, {}, {}
 
 
 def refuse_waiting(group: ConsumerGroupData, error: ErrorCode) -> None:
@@ -49,12 +49,12 @@ def refuse_waiting(group: ConsumerGroupData, error: ErrorCode) -> None:
     refuse(group, group.abandon_writes(), error)
 
 
-def refuse(group: ConsumerGroupData, purposes: Iterable[Purpose], error: ErrorCode) -> None:
-    for purpose in purposes:
-        if isinstance(purpose, DeleteGroup) and purpose.call is not None:
-            group.reply(purpose.call, DeleteAnswer(error))
-        elif isinstance(purpose, PendingAnswer):
-            group.reply(purpose.call, with_error(purpose.answer, error, purpose.member_id))
+def refuse(group: ConsumerGroupData, reasons: Iterable[WriteReason], error: ErrorCode) -> None:
+    for reason in reasons:
+        if isinstance(reason, DeleteGroup) and reason.call is not None:
+            group.reply(reason.call, DeleteAnswer(error))
+        elif isinstance(reason, PendingAnswer):
+            group.reply(reason.call, with_error(reason.answer, error, reason.member_id))
     waiting, group.asking = group.asking, []
     for _, request in waiting:
         group.reply(request.call, HeartbeatAnswer(error))

@@ -29,7 +29,14 @@ from moldau.broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
-from moldau.broker.group.modern import commits, ending, guests, heartbeat, resolving, target
+from moldau.broker.group.modern import (
+    classic_members,
+    commits,
+    ending,
+    heartbeat,
+    resolving,
+    target,
+)
 from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import MemberState, restored
 from moldau.broker.group.modern.subscriptions import Pattern
@@ -114,11 +121,11 @@ class ConsumerGroup(ConsumerGroupData):
         now_ms: int,
         *,
         version: int,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
         return commits.check_commit(
-            self, member_id, generation_id, version, places, transactional=transactional
+            self, member_id, generation_id, version, partitions, transactional=transactional
         )
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
@@ -170,10 +177,10 @@ class ConsumerGroup(ConsumerGroupData):
                 target.check(self)
             case TimerKind.PATTERNS:
                 resolving.timer_fired(self)
-            case TimerKind.GUEST_JOIN:
-                guests.join_timer_fired(self, key.member_id)
-            case TimerKind.GUEST_SYNC:
-                guests.sync_timer_fired(self, key.member_id)
+            case TimerKind.CLASSIC_JOIN:
+                classic_members.join_timer_fired(self, key.member_id)
+            case TimerKind.CLASSIC_SYNC:
+                classic_members.sync_timer_fired(self, key.member_id)
             case TimerKind.PERSIST_RETRY:
                 self.store(DeleteGroup(None) if self.state is GroupState.DEAD else SaveGroup())
 
@@ -186,17 +193,17 @@ class ConsumerGroup(ConsumerGroupData):
             self.head_changed = True
             if self.state is not GroupState.DEAD:
                 self.store_later()
-        for purpose in self.end_write(event.token):
-            if isinstance(purpose, PendingAnswer):
-                self.stored_for(purpose, event.error)
-            elif isinstance(purpose, DeleteGroup):
-                ending.deleted(self, purpose, event.error)
+        for reason in self.end_write(event.token):
+            if isinstance(reason, PendingAnswer):
+                self.stored_for(reason, event.error)
+            elif isinstance(reason, DeleteGroup):
+                ending.deleted(self, reason, event.error)
 
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         ConsumerHeartbeat: heartbeat.heartbeat,
-        Join: guests.join,
-        Sync: guests.sync,
-        Leave: guests.leave,
+        Join: classic_members.join,
+        Sync: classic_members.sync,
+        Leave: classic_members.leave,
         Delete: ending.delete,
         TopicsChanged: resolving.topics_changed,
         Assigned: target.assigned,

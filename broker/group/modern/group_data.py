@@ -1,13 +1,11 @@
 """What every transition of a group of the consumer protocol uses: its data, sessions, answers.
 
-The transitions are functions over `ConsumerGroupData` in modules of their own; none is called from here.
+The transitions are functions over `ConsumerGroupData` in other modules; none is called from here.
 """
 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
-from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
@@ -29,11 +27,9 @@ from moldau.broker.group.modern.writes import PendingAnswer, Unsaved
 from moldau.broker.group.record import ConsumerRecord, StoredPattern
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
-from moldau.broker.group.topics import Place, TopicsSeen
+from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, TopicsSeen
 from moldau.broker.group.views import CONSUMER, Owners
 from moldau.broker.group.writes import SaveGroup
-
-_Places: TypeAlias = Mapping[Place, int]
 
 
 class ConsumerGroupData(GroupBase, ABC):
@@ -55,9 +51,9 @@ class ConsumerGroupData(GroupBase, ABC):
         """Of the target."""
         self.members: dict[str, Member] = {}
         self.by_instance: dict[str, Member] = {}
-        self.guests: dict[str, Member] = {}
+        self.classic_members: dict[str, Member] = {}
         """Classic members."""
-        self.holders: dict[Place, Member] = {}
+        self.holders: dict[TopicIdPartition, Member] = {}
         self.subscriptions = Subscriptions(topics)
         self.resting = 0
         """How many members have reached the target."""
@@ -103,8 +99,8 @@ class ConsumerGroupData(GroupBase, ABC):
         config = self.config
         return (
             self.state is not GroupState.DEAD
-            and bool(self.guests)
-            and len(self.guests) == len(self.members)
+            and bool(self.classic_members)
+            and len(self.classic_members) == len(self.members)
             and config.consumer.downgrades
             and len(self.members) <= config.max_size
         )
@@ -154,8 +150,8 @@ class ConsumerGroupData(GroupBase, ABC):
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.by_instance[member.instance_id] = member
-        if member.guest is not None:
-            self.guests[member.member_id] = member
+        if member.classic is not None:
+            self.classic_members[member.member_id] = member
         self.subscriptions.add(member)
         self.rest(member)
 
@@ -166,10 +162,10 @@ class ConsumerGroupData(GroupBase, ABC):
         del self.members[member.member_id]
         if member.instance_id is not None and self.by_instance[member.instance_id] is member:
             del self.by_instance[member.instance_id]
-        self.guests.pop(member.member_id, None)
+        self.classic_members.pop(member.member_id, None)
         self.release(member)
         self.subscriptions.remove(member)
-        for kind in (TimerKind.REVOKE, TimerKind.GUEST_JOIN, TimerKind.GUEST_SYNC):
+        for kind in (TimerKind.REVOKE, TimerKind.CLASSIC_JOIN, TimerKind.CLASSIC_SYNC):
             self.cancel(kind, member.member_id)
         if member.session_timer_ms is not None:
             member.session_timer_ms = None
@@ -210,13 +206,13 @@ class ConsumerGroupData(GroupBase, ABC):
         member.rests_at = NOWHERE
 
     def hold(self, member: Member) -> None:
-        for places in (member.assigned, member.revoking):
-            self.holders.update(dict.fromkeys(places, member))
+        for partitions in (member.assigned, member.revoking):
+            self.holders.update(dict.fromkeys(partitions, member))
 
     def release(self, member: Member) -> None:
-        for place in (*member.assigned, *member.revoking):
-            if self.holders.get(place) is member:
-                del self.holders[place]
+        for partition in (*member.assigned, *member.revoking):
+            if self.holders.get(partition) is member:
+                del self.holders[partition]
 
     def take_step(self, member: Member, step: Step, shown_epoch: int) -> None:
         revokes = step.revoking != member.revoking
@@ -232,9 +228,9 @@ class ConsumerGroupData(GroupBase, ABC):
                 before = {}, member.revoking  # what it has to give back it still holds
             else:
                 self.holders.update(dict.fromkeys(_difference(after, before), member))
-            for place in _difference(before, after):
-                if self.holders.get(place) is member:
-                    del self.holders[place]
+            for partition in _difference(before, after):
+                if self.holders.get(partition) is member:
+                    del self.holders[partition]
             if changes:
                 member.assigned = step.assigned
             member.revoking = step.revoking
@@ -251,8 +247,8 @@ class ConsumerGroupData(GroupBase, ABC):
     # --- sessions ---
 
     def session_ms(self, member: Member) -> int:
-        guest = member.guest
-        return self.limits.session_timeout_ms if guest is None else guest.session_timeout_ms
+        classic = member.classic
+        return self.limits.session_timeout_ms if classic is None else classic.session_timeout_ms
 
     def renew_session(self, member: Member) -> None:
         deadline_ms = self.now_ms + self.session_ms(member)
@@ -288,10 +284,10 @@ class ConsumerGroupData(GroupBase, ABC):
         """The member is gone: so is what it waits for."""
         if member_id in self.unsaved:
             writes = self._writes
-            for purposes in (writes.waiting, writes.in_flight):
-                for pending in [one for one in purposes if isinstance(one, PendingAnswer)]:
+            for reasons in (writes.waiting, writes.in_flight):
+                for pending in [one for one in reasons if isinstance(one, PendingAnswer)]:
                     if pending.member_id == member_id:
-                        purposes[purposes.index(pending)] = SaveGroup()
+                        reasons[reasons.index(pending)] = SaveGroup()
                         self.reply(pending.call, unknown_member(pending.answer))
 
     # --- what is stored ---
@@ -335,9 +331,11 @@ class ConsumerGroupData(GroupBase, ABC):
         )
 
 
-def _difference(these: tuple[_Places, _Places], those: tuple[_Places, _Places]) -> set[Place]:
+def _difference(
+    these: tuple[PartitionEpochs, PartitionEpochs], those: tuple[PartitionEpochs, PartitionEpochs]
+) -> set[TopicIdPartition]:
     """The partitions that are in these and not in those: mostly few of thousands."""
-    found: set[Place] = set()
+    found: set[TopicIdPartition] = set()
     for mine in these:
         if not any(mine is theirs for theirs in those):
             found |= mine.keys() - those[0].keys() - those[1].keys()

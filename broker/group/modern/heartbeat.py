@@ -122,7 +122,7 @@ def _refusal(group: ConsumerGroupData, event: ConsumerHeartbeat) -> HeartbeatAns
                 return None
             if member is not None:
                 return refused(ErrorCode.FENCED_INSTANCE_ID, "the member id is another instance's")
-            if static.guest is None and not static.is_away:
+            if static.classic is None and not static.is_away:
                 text = f"Static member {event.member_id} with instance id {instance} cannot join"
                 text += f" the group because the instance id is owned by {static.member_id} member."
                 return refused(ErrorCode.UNRELEASED_INSTANCE_ID, text)
@@ -200,11 +200,11 @@ def _update(group: ConsumerGroupData, member: Member, event: ConsumerHeartbeat) 
         fields.append(("rebalance_timeout_ms", event.rebalance_timeout_ms))
     if event.assignor is not None:
         fields.append(("assignor", event.assignor))
-    if member.guest is not None:  # the same process has changed its protocol
-        member.guest = None
-        del group.guests[member.member_id]
-        group.cancel(TimerKind.GUEST_JOIN, member.member_id)
-        group.cancel(TimerKind.GUEST_SYNC, member.member_id)
+    if member.classic is not None:  # the same process has changed its protocol
+        member.classic = None
+        del group.classic_members[member.member_id]
+        group.cancel(TimerKind.CLASSIC_JOIN, member.member_id)
+        group.cancel(TimerKind.CLASSIC_SYNC, member.member_id)
         group.changed(member)
     for name, value in fields:
         if getattr(member, name) != value:

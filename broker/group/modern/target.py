@@ -97,7 +97,7 @@ def assigned(group: ConsumerGroupData, event: Assigned) -> None:
 
 def await_joins(group: ConsumerGroupData) -> None:
     """Classic members have to join again to get there; those that do not are removed."""
-    for member in group.guests.values():
+    for member in group.classic_members.values():
         if member.epoch < group.target_epoch:
             at_ms = group.now_ms + member.rebalance_timeout_ms
-            group.arm(TimerKind.GUEST_JOIN, at_ms, member.member_id)
+            group.arm(TimerKind.CLASSIC_JOIN, at_ms, member.member_id)

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from moldau.broker.group.effects import Answer
 from moldau.broker.group.modern.members import Member
-from moldau.broker.group.topics import Place
-from moldau.broker.group.writes import Purpose
+from moldau.broker.group.topics import PartitionEpochs
+from moldau.broker.group.writes import WriteReason
 
 
-class PendingAnswer(Purpose, frozen=True):
+class PendingAnswer(WriteReason, frozen=True):
     """A member waits for this answer until what it says is stored."""
 
     member_id: str
@@ -23,7 +23,7 @@ class PendingAnswer(Purpose, frozen=True):
     refusal: Answer
     """If it cannot be stored."""
     epoch: int
-    assigned: Mapping[Place, int] | None
+    assigned: PartitionEpochs | None
     """What the answer assigns to it; None: nothing new."""
 
 

@@ -21,11 +21,11 @@ from moldau.broker.group.modern import target
 from moldau.broker.group.modern.answers import advance
 from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.heartbeat import departed, expire, replace, subscribe
-from moldau.broker.group.modern.members import Guest, Member, MemberState
+from moldau.broker.group.modern.members import ClassicMemberMetadata, Member, MemberState
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from moldau.broker.wire.consumer_protocol import CONSUMER, encode_assignment, parse_subscription
 
 # --- JoinGroup ---
@@ -76,9 +76,9 @@ def supports(
 ) -> bool:
     """All classic members must have a protocol in common: the group may become classic again."""
     common = {name for name, _ in protocols}
-    for member in group.guests.values():
-        if member.guest is not None and member.member_id != member_id:
-            common &= {name for name, _ in member.guest.protocols}
+    for member in group.classic_members.values():
+        if member.classic is not None and member.member_id != member_id:
+            common &= {name for name, _ in member.classic.protocols}
     return bool(common)
 
 
@@ -119,33 +119,35 @@ def _admit(group: ConsumerGroupData, event: Join, member_id: str, static: Member
 
 
 def _update(group: ConsumerGroupData, member: Member, event: Join) -> None:
-    guest = Guest(event.session_timeout_ms, event.protocols)
-    member.guest = guest
-    group.guests[member.member_id] = member
+    classic = ClassicMemberMetadata(event.session_timeout_ms, event.protocols)
+    member.classic = classic
+    group.classic_members[member.member_id] = member
     member.client_id, member.client_host = event.client_id, event.client_host
     member.rebalance_timeout_ms = event.rebalance_timeout_ms
     member.assignor = None
     group.changed(member)
 
 
-def _owned(group: ConsumerGroupData, owned: tuple[tuple[str, int], ...]) -> frozenset[Place]:
-    places = set()
+def _owned(
+    group: ConsumerGroupData, owned: tuple[tuple[str, int], ...]
+) -> frozenset[TopicIdPartition]:
+    partitions = set()
     for topic, partition in owned:
         facts = group.topics.by_name(topic)
         if facts is not None:
-            places.add((facts.topic_id, partition))
-    return frozenset(places)
+            partitions.add((facts.topic_id, partition))
+    return frozenset(partitions)
 
 
 def _watch_sync(group: ConsumerGroupData, member: Member) -> None:
-    assert member.guest is not None
-    member.guest.synced = False
-    member.guest.asked_ms = None
-    group.cancel(TimerKind.GUEST_JOIN, member.member_id)
+    assert member.classic is not None
+    member.classic.synced = False
+    member.classic.asked_ms = None
+    group.cancel(TimerKind.CLASSIC_JOIN, member.member_id)
     at_ms = group.now_ms + member.rebalance_timeout_ms
-    group.arm(TimerKind.GUEST_SYNC, at_ms, member.member_id)
+    group.arm(TimerKind.CLASSIC_SYNC, at_ms, member.member_id)
     if should_join_again(group, member):
-        group.arm(TimerKind.GUEST_JOIN, at_ms, member.member_id)
+        group.arm(TimerKind.CLASSIC_JOIN, at_ms, member.member_id)
 
 
 # --- SyncGroup, Heartbeat ---
@@ -163,7 +165,7 @@ def _check(
         if static.member_id != member_id:
             return ErrorCode.FENCED_INSTANCE_ID
     member = group.members.get(member_id)
-    if member is None or member.guest is None:
+    if member is None or member.classic is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if generation_id != member.epoch:
         return ErrorCode.ILLEGAL_GENERATION
@@ -177,19 +179,19 @@ def should_join_again(group: ConsumerGroupData, member: Member) -> bool:
     if member.state is not MemberState.UNRELEASED:
         return False
     return any(
-        place not in member.assigned and group.holders.get(place) is None
-        for place in member.target
-        if group.subscriptions.has(member, place[0])
+        partition not in member.assigned and group.holders.get(partition) is None
+        for partition in member.target
+        if group.subscriptions.has(member, partition[0])
     )
 
 
 def sync(group: ConsumerGroupData, event: Sync) -> None:
     error = _check(group, event.member_id, event.instance_id, event.generation_id)
     member = group.members.get(event.member_id)
-    if error is not ErrorCode.NONE or member is None or member.guest is None:
+    if error is not ErrorCode.NONE or member is None or member.classic is None:
         group.reply(event.call, SyncAnswer(error))
         return
-    name, metadata = member.guest.protocols[0]
+    name, metadata = member.classic.protocols[0]
     if event.protocol_type not in (None, CONSUMER) or event.protocol_name not in (None, name):
         group.reply(event.call, SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
@@ -198,17 +200,17 @@ def sync(group: ConsumerGroupData, event: Sync) -> None:
         _ask(group, member)
         group.reply(event.call, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         return
-    member.guest.synced = True
-    group.cancel(TimerKind.GUEST_SYNC, member.member_id)
+    member.classic.synced = True
+    group.cancel(TimerKind.CLASSIC_SYNC, member.member_id)
     group.renew_session(member)
     subscription = parse_subscription(metadata)
     version = 0 if subscription is None else subscription.version
-    places = []
+    partitions = []
     for topic_id, partition in member.assigned:
         facts = group.topics.by_id(topic_id)
         if facts is not None:
-            places.append((facts.name, partition))
-    answer = SyncAnswer(ErrorCode.NONE, CONSUMER, name, encode_assignment(version, places))
+            partitions.append((facts.name, partition))
+    answer = SyncAnswer(ErrorCode.NONE, CONSUMER, name, encode_assignment(version, partitions))
     refusal = SyncAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     group.answer_when_stored(
         PendingAnswer(member.member_id, event.call, answer, refusal, member.epoch, member.assigned)
@@ -227,39 +229,39 @@ def heartbeat(
     if error is not ErrorCode.NONE:
         return error
     member = group.members[member_id]
-    assert member.guest is not None
-    member.session_deadline_ms = now_ms + member.guest.session_timeout_ms
+    assert member.classic is not None
+    member.session_deadline_ms = now_ms + member.classic.session_timeout_ms
     if not should_join_again(group, member):
         return ErrorCode.NONE
-    if member.guest.asked_ms is None:
-        member.guest.asked_ms = now_ms
+    if member.classic.asked_ms is None:
+        member.classic.asked_ms = now_ms
     return ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def _ask(group: ConsumerGroupData, member: Member) -> None:
-    assert member.guest is not None
-    if member.guest.asked_ms is None:
-        member.guest.asked_ms = group.now_ms
+    assert member.classic is not None
+    if member.classic.asked_ms is None:
+        member.classic.asked_ms = group.now_ms
 
 
 def join_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     """It counts from when the member was asked to join again; its session ends it otherwise."""
     member = group.members[member_id]
-    if member.guest is None or not should_join_again(group, member):
+    if member.classic is None or not should_join_again(group, member):
         return
-    asked_ms = member.guest.asked_ms
+    asked_ms = member.classic.asked_ms
     if asked_ms is None:
         asked_ms = group.now_ms
     due_ms = asked_ms + member.rebalance_timeout_ms
     if due_ms > group.now_ms:
-        group.arm(TimerKind.GUEST_JOIN, due_ms, member_id)
+        group.arm(TimerKind.CLASSIC_JOIN, due_ms, member_id)
     else:
         expire(group, member, f"classic member {member_id} did not join again in time")
 
 
 def sync_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     member = group.members[member_id]
-    if member.guest is not None and not member.guest.synced:
+    if member.classic is not None and not member.classic.synced:
         expire(group, member, f"classic member {member_id} did not ask for its assignment")
 
 
