@@ -64,9 +64,8 @@ from moldau.broker.server.metering import ClientMetering
 from moldau.broker.server.sessions import Sessions
 from moldau.broker.server.subscribers import Subscribers
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.kafka.limits import connection_limits
 from moldau.broker.settings.processes import Listener, WorkerSettings
-from moldau.broker.settings.static import static_config
+from moldau.broker.settings.static_config import connection_limits, static_config
 from moldau.broker.store.store import Store, StoreFiles, reached
 from moldau.broker.store.topics import Change
 from moldau.broker.stream_views import StreamViews

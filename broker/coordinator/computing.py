@@ -12,12 +12,12 @@ from moldau.broker.coordinator.slices import Slices, Work
 from moldau.broker.group.effects import Assign, Resolve
 from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.topics import TopicIdPartition, TopicsSeen
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup
 
 
 class Computing:
     def __init__(
-        self, submit: Callable[[str, Event], None], groups: Groups, topics: TopicsSeen
+        self, submit: Callable[[str, Event], None], groups: Groups, topics: TopicLookup
     ) -> None:
         self._submit = submit
         self._groups = groups

@@ -24,7 +24,7 @@ from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
 from moldau.broker.txn.record import Place
-from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.topics import TopicFacts, TopicLookup
 from moldau.broker.log.topics import Topic, Topics
 
 
-def topics_seen(topics: Topics) -> TopicsSeen:
+def topics_seen(topics: Topics) -> TopicLookup:
     def by_name(name: str) -> TopicFacts | None:
         return _facts(topics.get(name))
 
     def by_id(topic_id: bytes) -> TopicFacts | None:
         return _facts(topics.by_id(topic_id))
 
-    return TopicsSeen(by_name, by_id, lambda: [topic.name for topic in topics.all()])
+    return TopicLookup(by_name, by_id, lambda: [topic.name for topic in topics.all()])
 
 
 def _facts(topic: Topic | None) -> TopicFacts | None:

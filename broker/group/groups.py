@@ -30,7 +30,7 @@ from moldau.broker.group.events import (
 )
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.loading import LoadedGroup, restore
-from moldau.broker.group.modern import classic_members, convert
+from moldau.broker.group.modern import classic_members, conversion
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.offsets import (
@@ -38,9 +38,9 @@ from moldau.broker.group.offsets import (
     CommittedOffsets,
     TopicPartition,
 )
-from moldau.broker.group.pending import Pending, PendingCommit
+from moldau.broker.group.pending_offsets import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
+from moldau.broker.group.topics import NO_TOPICS, TopicLookup
 from moldau.broker.slotted import Slotted
 
 Resting: TypeAlias = tuple[Member, int]
@@ -55,7 +55,7 @@ class Groups(Slotted[GroupBase]):
         config: GroupConfig,
         ids: IdGenerator,
         slot_of: Callable[[str], int],
-        topics: TopicsSeen = NO_TOPICS,
+        topics: TopicLookup = NO_TOPICS,
     ) -> None:
         super().__init__(slot_of)
         self.config = config
@@ -339,7 +339,7 @@ class Groups(Slotted[GroupBase]):
 
     def _handle(self, group: GroupBase, event: Event, now_ms: int) -> list[Effect]:
         known = group
-        group, effects = convert.suited(known, event, self._topics, now_ms)
+        group, effects = conversion.suited(known, event, self._topics, now_ms)
         if group is not known:
             self.put(group.group_id, group)
         if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
@@ -348,7 +348,7 @@ class Groups(Slotted[GroupBase]):
             return [Reply(event.call, not_of_this_kind(group.group_id))]
         effects += group.handle(event, now_ms)
         if isinstance(group, ConsumerGroup) and group.becomes_classic:
-            group, converted = convert.downgrade(group, now_ms)
+            group, converted = conversion.downgrade(group, now_ms)
             self.put(group.group_id, group)
             # What it wanted stored is replaced as a whole.
             effects = [one for one in effects if type(one) is not Persist] + converted

@@ -13,7 +13,7 @@ from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.offsets import CommittedOffset, PendingOffset, TopicPartition
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
-from moldau.broker.group.topics import TopicsSeen
+from moldau.broker.group.topics import TopicLookup
 
 
 class LoadedGroup(Struct, frozen=True):
@@ -33,7 +33,7 @@ def restore(
     members: tuple[ConsumerMember, ...],
     config: GroupConfig,
     ids: IdGenerator,
-    topics: TopicsSeen,
+    topics: TopicLookup,
     now_ms: int,
     generation_floor: int,
 ) -> tuple[GroupBase, list[Effect]]:

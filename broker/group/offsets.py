@@ -2,7 +2,7 @@
 
 Holds what is durable: a commit is checked, stored, and only then applied here, so OffsetFetch never
 returns an offset that could still be lost. Offsets of open transactions are kept beside them, until
-a marker says what becomes of them (`pending.py`).
+a marker says what becomes of them (`pending_offsets.py`).
 """
 
 from __future__ import annotations

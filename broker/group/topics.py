@@ -21,7 +21,7 @@ PartitionEpochs: TypeAlias = Mapping[TopicIdPartition, int]
 """The member epoch in which each partition was assigned."""
 
 
-class TopicsSeen(Struct, frozen=True):
+class TopicLookup(Struct, frozen=True):
     """The topics that exist. Tests pass their own."""
 
     by_name: Callable[[str], TopicFacts | None]
@@ -29,7 +29,7 @@ class TopicsSeen(Struct, frozen=True):
     names: Callable[[], Iterable[str]]
 
 
-NO_TOPICS = TopicsSeen(lambda _: None, lambda _: None, lambda: ())
+NO_TOPICS = TopicLookup(lambda _: None, lambda _: None, lambda: ())
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:

@@ -7,7 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.states import GroupState
+from moldau.broker.wire import consumer_protocol
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
@@ -83,6 +85,21 @@ class Owners(Struct, frozen=True):
     topics: frozenset[str] | None
     """None: not known, any may be among them."""
     of_members: Callable[[], list[PartitionOwner]]
+
+
+def owners_in(record: GroupRecord) -> list[PartitionOwner]:
+    """The partitions that the stored assignments of a classic group of consumers name."""
+    if record.protocol_type != consumer_protocol.CONSUMER:
+        return []
+    return [
+        PartitionOwner(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            tuple(consumer_protocol.assigned_partitions(member.assignment) or ()),
+        )
+        for member in record.members
+    ]
 
 
 class Listed(Protocol):

@@ -16,7 +16,7 @@ from moldau.broker.server.call import Call
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
 from moldau.broker.txn.record import GROUP_OFFSETS, Place, group_place
-from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

@@ -28,8 +28,8 @@ from moldau.broker.placement import leader_of
 from moldau.broker.security.authorizer import AllowEverything, Authorizer
 from moldau.broker.security.quota_rates import Windows
 from moldau.broker.settings.kafka import BrokerConfig, validate_broker, validate_group
-from moldau.broker.settings.kafka.limits import connection_limits
 from moldau.broker.settings.processes import Endpoint, WorkerSettings
+from moldau.broker.settings.static_config import connection_limits
 from moldau.broker.store.store import Store
 from moldau.broker.store.topics import Change
 from moldau.broker.telemetry.subscriptions import read_subscription

@@ -1,8 +1,8 @@
 """Accepting connections that begin with a TLS handshake.
 
-uvloop's own servers would drop a failed handshake without a word. Here it is logged with its
-reason (bounded). When a handshake begins, and how long it may take, is in admission.py: connections
-wait for their turn, and time that the process was stopped or busy does not count.
+uvloop's own servers would drop a failed handshake silently. Here its reason is logged, at a bounded
+rate. `handshake_queue.py` decides when a handshake begins and how long it may take: connections
+wait for their turn, and time in which the process was stopped or busy does not count.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, cast
 from moldau.broker import descriptors
 from moldau.broker.accepting import Acceptor
 from moldau.broker.limited_log import LimitedLog
-from moldau.broker.tls import admission
-from moldau.broker.tls.admission import Admission
+from moldau.broker.tls import handshake_queue
+from moldau.broker.tls.handshake_queue import HandshakeQueue
 
 logger = logging.getLogger("moldau.tls")
 
@@ -104,7 +104,7 @@ class TlsServer(Acceptor):
         self._context = context
         self._refuses = refuses
         self._refused: set[socket.socket] = set()
-        self._admission: Admission[Unfinished] = Admission()
+        self._queue: HandshakeQueue[Unfinished] = HandshakeQueue()
         self._unfinished: set[Unfinished] = set()
         self._turn_is_due = False
         self.failures = 0
@@ -137,7 +137,7 @@ class TlsServer(Acceptor):
         now = self._loop.time()
         each = Unfinished(accepted, peer)
         self._unfinished.add(each)
-        loser = self._admission.accepted(each, now)
+        loser = self._queue.accepted(each, now)
         self._loop.add_reader(accepted.fileno(), self._spoke, each)
         if loser is not None:
             self._end(loser)
@@ -148,8 +148,8 @@ class TlsServer(Acceptor):
 
     def _spoke(self, each: Unfinished) -> None:
         self._loop.remove_reader(each.socket.fileno())
-        self._admission.spoke(each)
-        if self._admission.is_full and self._retry is None:
+        self._queue.spoke(each)
+        if self._queue.is_full and self._retry is None:
             self._pause(CHECK_S)
         self._begin()
 
@@ -157,14 +157,14 @@ class TlsServer(Acceptor):
         if self._turn_is_due:
             return
         for _ in range(BEGUN_PER_TURN):
-            each, loser = self._admission.begin(self._loop.time())
+            each, loser = self._queue.begin(self._loop.time())
             if loser is not None:
                 self._end(loser)
             if each is None:
                 return
             each.task = self._loop.create_task(self._shake_hands(each))
             each.task.add_done_callback(partial(self._ended, each))
-        if self._admission.has_ready:
+        if self._queue.has_ready:
             self._turn_is_due = True
             self._loop.call_soon(self._next_turn)
 
@@ -174,7 +174,7 @@ class TlsServer(Acceptor):
 
     def _end(self, each: Unfinished) -> None:
         """Before its handshake has ended."""
-        self._admission.ended(each)
+        self._queue.ended(each)
         self._unfinished.discard(each)
         if each.task is not None:
             each.task.cancel()
@@ -191,10 +191,12 @@ class TlsServer(Acceptor):
     def _check(self) -> None:
         self._checking = None
         now = self._loop.time()
-        self._admission.forgive(now - self._check_at)
-        for each in self._admission.overdue(now, Unfinished.has_advanced):
+        self._queue.forgive(now - self._check_at)
+        for each in self._queue.overdue(now, Unfinished.has_advanced):
             self._end(each)
-            self._failed("time", each.peer, f"no handshake within {admission.HANDSHAKE_S:g} s")
+            self._failed(
+                "time", each.peer, f"no handshake within {handshake_queue.HANDSHAKE_S:g} s"
+            )
         self._begin()
         if self._unfinished:
             self._check_later(now)
@@ -216,7 +218,7 @@ class TlsServer(Acceptor):
     # --- handshakes ---
 
     def _ended(self, each: Unfinished, task: asyncio.Task[None]) -> None:
-        self._admission.ended(each)
+        self._queue.ended(each)
         self._unfinished.discard(each)
         if not task.cancelled() and (fault := task.exception()) is not None:
             logger.error("a TLS connection could not be made", exc_info=fault)

@@ -13,7 +13,7 @@ from typing import Any
 from moldau.broker.security.certificate import Certificate
 from moldau.broker.settings.processes import ConfigError, Listener, TlsSettings
 from moldau.broker.tls.context import make_context
-from moldau.broker.tls.expiry import ExpiryWarnings
+from moldau.broker.tls.expiry_warnings import ExpiryWarnings
 
 logger = logging.getLogger("moldau.tls")
 

@@ -18,8 +18,8 @@ from moldau.broker.txn.record import (
     TxnRecord,
     TxnState,
 )
-from moldau.broker.txn.serial import NO_NUMBER
 from moldau.broker.txn.timers import TimerKey
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 
 
 class InitAnswer(Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 from moldau.broker.wire.schema import NO_UUID
 
 FORMAT = 1

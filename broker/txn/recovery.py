@@ -10,8 +10,8 @@ from moldau.broker.txn.events import Persisted
 from moldau.broker.txn.machine import markers_of
 from moldau.broker.txn.record import TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId
-from moldau.broker.txn.serial import is_after
 from moldau.broker.txn.transaction import Transaction
+from moldau.broker.txn.transaction_numbers import is_after
 
 
 def restore(

@@ -19,7 +19,7 @@ from moldau.broker.txn.record import (
     TxnRecord,
     TxnState,
 )
-from moldau.broker.txn.serial import next_number
+from moldau.broker.txn.transaction_numbers import next_number
 
 FENCE = LAST_EPOCH + 1
 """An epoch that no producer ever gets: an id that has it belongs to none until InitProducerId."""

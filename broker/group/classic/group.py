@@ -9,7 +9,6 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic import commits, join, leave, rebalance, sessions, sync
 from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.classic.writes import SaveAssignments, SaveReplacement
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
@@ -25,7 +24,7 @@ from moldau.broker.group.events import (
 from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner
+from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner, owners_in
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
 from moldau.broker.wire.consumer_protocol import CONSUMER
 

@@ -10,7 +10,6 @@ from functools import partial
 from moldau.broker.errors import ErrorCode
 from moldau.broker.generations import following
 from moldau.broker.group.classic.members import Member, Roster
-from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.classic.states import PREVIOUS
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
@@ -25,7 +24,7 @@ from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.record import GroupRecord, MemberRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.views import Owners
+from moldau.broker.group.views import Owners, owners_in
 
 
 class GroupData(GroupBase):

@@ -9,7 +9,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import TopicIdPartition, TopicsSeen, by_topic
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup, by_topic
 from moldau.broker.group.views import ConsumerGroupView, ConsumerMemberView, PartitionOwner
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
@@ -54,7 +54,7 @@ def check_commit(
 
 
 def _with_topic_id(
-    topics: TopicsSeen, topic: str | bytes, partition: int
+    topics: TopicLookup, topic: str | bytes, partition: int
 ) -> TopicIdPartition | None:
     if isinstance(topic, bytes):
         return topic, partition
@@ -76,7 +76,7 @@ def check_fetch(group: ConsumerGroupData, member_id: str | None, epoch: int) -> 
     return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def owners(members: Iterable[Member], topics: TopicsSeen) -> list[PartitionOwner]:
+def owners(members: Iterable[Member], topics: TopicLookup) -> list[PartitionOwner]:
     found = []
     for member in members:
         mine: list[tuple[str, int]] = []

@@ -32,9 +32,9 @@ from moldau.broker.group.events import (
 from moldau.broker.group.modern import (
     classic_members,
     commits,
-    ending,
     heartbeat,
-    resolving,
+    regex_resolution,
+    removal,
     target,
 )
 from moldau.broker.group.modern.group_data import ConsumerGroupData
@@ -44,7 +44,7 @@ from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.topics import TopicsSeen
+from moldau.broker.group.topics import TopicLookup
 from moldau.broker.group.views import (
     CONSUMER,
     ConsumerGroupView,
@@ -63,7 +63,7 @@ class ConsumerGroup(ConsumerGroupData):
         members: Iterable[ConsumerMember],
         config: GroupConfig,
         ids: IdGenerator,
-        topics: TopicsSeen,
+        topics: TopicLookup,
         now_ms: int,
         epoch_floor: int = 0,
     ) -> tuple[ConsumerGroup, list[Effect]]:
@@ -100,7 +100,7 @@ class ConsumerGroup(ConsumerGroupData):
         if group.members and group.subscriptions.topic_hash != record.topic_hash:
             group.raise_epoch()
         target.await_joins(group)
-        resolving.restored(group)
+        regex_resolution.restored(group)
         target.check(group)
         return group, group.finish("restored")
 
@@ -109,7 +109,7 @@ class ConsumerGroup(ConsumerGroupData):
         return super().store_again(now_ms)
 
     def end(self) -> None:
-        ending.unload(self)
+        removal.unload(self)
 
     # --- offsets and views ---
 
@@ -176,7 +176,7 @@ class ConsumerGroup(ConsumerGroupData):
             case TimerKind.TARGET:
                 target.check(self)
             case TimerKind.PATTERNS:
-                resolving.timer_fired(self)
+                regex_resolution.timer_fired(self)
             case TimerKind.CLASSIC_JOIN:
                 classic_members.join_timer_fired(self, key.member_id)
             case TimerKind.CLASSIC_SYNC:
@@ -197,17 +197,17 @@ class ConsumerGroup(ConsumerGroupData):
             if isinstance(reason, PendingAnswer):
                 self.stored_for(reason, event.error)
             elif isinstance(reason, DeleteGroup):
-                ending.deleted(self, reason, event.error)
+                removal.deleted(self, reason, event.error)
 
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         ConsumerHeartbeat: heartbeat.heartbeat,
         Join: classic_members.join,
         Sync: classic_members.sync,
         Leave: classic_members.leave,
-        Delete: ending.delete,
-        TopicsChanged: resolving.topics_changed,
+        Delete: removal.delete,
+        TopicsChanged: regex_resolution.topics_changed,
         Assigned: target.assigned,
-        Resolved: resolving.resolved,
+        Resolved: regex_resolution.resolved,
         TimerFired: _timer_fired,
         Persisted: _persisted,
     }

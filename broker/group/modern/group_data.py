@@ -27,7 +27,7 @@ from moldau.broker.group.modern.writes import PendingAnswer, Unsaved
 from moldau.broker.group.record import ConsumerRecord, StoredPattern
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
-from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, TopicsSeen
+from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, TopicLookup
 from moldau.broker.group.views import CONSUMER, Owners
 from moldau.broker.group.writes import SaveGroup
 
@@ -40,7 +40,7 @@ class ConsumerGroupData(GroupBase, ABC):
         config: GroupConfig,
         ids: IdGenerator,
         now_ms: int,
-        topics: TopicsSeen,
+        topics: TopicLookup,
     ) -> None:
         super().__init__(group_id, identity, config, ids, now_ms)
         self.topics = topics

@@ -7,7 +7,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.effects import HeartbeatAnswer, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.modern import resolving, target
+from moldau.broker.group.modern import regex_resolution, target
 from moldau.broker.group.modern.answers import UNSTORED, conclude, refused
 from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
@@ -227,7 +227,7 @@ def subscribe(
     group.subscriptions.add(member)
     group.changed(member)
     group.head_changed = True  # it has the topic hash and the expressions
-    resolving.check(group)
+    regex_resolution.check(group)
     return group.subscriptions.topics_of(member) != before
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from moldau.broker.group.modern.members import Member
-from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.topics import TopicFacts, TopicLookup
 
 _MASK = (1 << 63) - 1
 
@@ -33,7 +33,7 @@ class Pattern:
 
 
 class Subscriptions:
-    def __init__(self, topics: TopicsSeen) -> None:
+    def __init__(self, topics: TopicLookup) -> None:
         self._topics = topics
         self._names: Counter[str] = Counter()
         self._seen: dict[str, int] = {}  # the hashes of subscribed topics that exist

@@ -16,7 +16,7 @@ from moldau.broker.txn.record import (
     encode,
     group_place,
 )
-from moldau.broker.txn.serial import LAST, NO_NUMBER, is_after, next_number
+from moldau.broker.txn.transaction_numbers import LAST, NO_NUMBER, is_after, next_number
 
 numbers = st.integers(1, LAST)
 

@@ -13,7 +13,7 @@ K = TypeVar("K")
 MAX_KEYS, MAX_OF_ONE = 2000, 100
 
 
-class Repeats(Generic[K]):
+class RepeatCounter(Generic[K]):
     def __init__(self, period_ms: int) -> None:
         self._period_ms = period_ms
         self._begun: dict[K, tuple[int, str]] = {}  # when, and of whom: the oldest is first

@@ -11,12 +11,12 @@ from moldau.broker.group.classic.rebalance import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
 from moldau.broker.group.group_base import GroupBase
-from moldau.broker.group.modern import ending
+from moldau.broker.group.modern import removal
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import ClassicMemberMetadata, Member
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import TopicIdPartition, TopicsSeen
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup
 from moldau.broker.group.writes import SaveGroup
 from moldau.broker.wire.consumer_protocol import (
     CONSUMER,
@@ -30,7 +30,7 @@ _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-s
 
 
 def suited(
-    group: GroupBase, event: Event, topics: TopicsSeen, now_ms: int
+    group: GroupBase, event: Event, topics: TopicLookup, now_ms: int
 ) -> tuple[GroupBase, list[Effect]]:
     """The group for this event: converted if a member of the other protocol joins and it may be,
     else as it is."""
@@ -69,7 +69,7 @@ def may_upgrade(group: Group) -> bool:
     return True
 
 
-def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGroup, list[Effect]]:
+def upgrade(group: Group, topics: TopicLookup, now_ms: int) -> tuple[ConsumerGroup, list[Effect]]:
     """The generation becomes both epochs, each assignment target and current."""
     group.now_ms = now_ms
     for one in group.roster.by_id.values():
@@ -167,7 +167,7 @@ def _answer_waiting(group: ConsumerGroup) -> None:
     for reason in (waiting := group.abandon_writes()):
         if isinstance(reason, PendingAnswer) and reason.member_id not in group.members:
             group.reply(reason.call, reason.answer)
-    ending.refuse(
+    removal.refuse(
         group,
         [
             one

@@ -34,7 +34,7 @@ class Shaking:
         self.began = self.last = now
 
 
-class Admission(Generic[K]):
+class HandshakeQueue(Generic[K]):
     def __init__(self) -> None:
         self._silent: dict[K, float] = {}  # since when, in that order
         self._ready: dict[K, None] = {}
