@@ -14,7 +14,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.txn.record import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    Place,
+    TxnPartition,
     TxnRecord,
     TxnState,
 )
@@ -29,12 +29,12 @@ class InitAnswer(Struct, frozen=True):
 
 
 class AddAnswer(Struct, frozen=True):
-    """Without an error and nothing missing: the places are durably in transaction `number`."""
+    """Without an error and nothing missing: the partitions are durably in transaction `number`."""
 
     error: ErrorCode
     number: int = NO_NUMBER
-    missing: frozenset[Place] = frozenset()
-    """verify_only: the places that are not in the transaction."""
+    missing: frozenset[TxnPartition] = frozenset()
+    """verify_only: the partitions that are not in the transaction."""
 
 
 class EndAnswer(Struct, frozen=True):
@@ -69,10 +69,10 @@ class Persist(Struct, frozen=True):
 
 
 class WriteMarkers(Struct, frozen=True):
-    """Write this transaction's marker to every place, then send `MarkersWritten(number)`.
+    """Write this transaction's marker to every partition, then send `MarkersWritten(number)`.
 
     Retried for ever: the decision is stored. It may be asked for again after a restart, and is the
-    same then. There is at least one place.
+    same then. There is at least one partition.
     """
 
     transactional_id: str
@@ -80,7 +80,7 @@ class WriteMarkers(Struct, frozen=True):
     producer_epoch: int
     number: int
     commit: bool
-    places: tuple[Place, ...]
+    partitions: tuple[TxnPartition, ...]
 
 
 class ArmTimer(Struct, frozen=True):

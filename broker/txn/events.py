@@ -19,7 +19,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Place
+from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TxnPartition
 from moldau.broker.txn.timers import TimerKey
 
 
@@ -43,9 +43,9 @@ class Add(Struct, frozen=True):
     call: object
     producer_id: int
     producer_epoch: int
-    places: tuple[Place, ...]
+    partitions: tuple[TxnPartition, ...]
     verify_only: bool = False
-    """Nothing is added; the answer says which places are missing."""
+    """Nothing is added; the answer says which partitions are missing."""
     version: int = 5
     waits: bool = True
     """False, for requests of other workers: one that waited for markers would hold up all producers
@@ -74,7 +74,7 @@ class Persisted(Struct, frozen=True):
 
 
 class MarkersWritten(Struct, frozen=True):
-    """Every place of this transaction has its marker: what `WriteMarkers` asked for is done."""
+    """Every partition of this transaction has its marker: what `WriteMarkers` asked for is done."""
 
     number: int
 

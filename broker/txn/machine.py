@@ -17,7 +17,7 @@ from moldau.broker.txn.effects import (
     WriteMarkers,
 )
 from moldau.broker.txn.events import Request
-from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId, refuse
 from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.writes import Waiting, Write
@@ -37,7 +37,7 @@ class Machine:
         self.now_ms = now_ms
         self.record: TxnRecord | None = None
         """As it is stored, except that Complete* may not be yet. None: the id is not known."""
-        self.places: frozenset[Place] = frozenset()
+        self.partitions: frozenset[TxnPartition] = frozenset()
         """Those of the record."""
         self.is_overdue = False
         """The open transaction is over its timeout, and its abort is not stored yet."""
@@ -122,7 +122,7 @@ class Machine:
 
     def put(self, record: TxnRecord | None) -> None:
         self.record = record
-        self.places = frozenset() if record is None else frozenset(record.places)
+        self.partitions = frozenset() if record is None else frozenset(record.partitions)
 
     def become(self, record: TxnRecord | None) -> None:
         before = self.record
@@ -188,5 +188,5 @@ def markers_of(record: TxnRecord) -> WriteMarkers:
         record.producer_epoch,
         record.number,
         record.state is TxnState.PREPARE_COMMIT,
-        record.places,
+        record.partitions,
     )

@@ -18,7 +18,7 @@ from moldau.broker.wire.schema import NO_UUID
 
 FORMAT = 1
 GROUP_OFFSETS = "__consumer_offsets"
-"""As the topic of a place: the groups of a slot, whose offsets are committed in the transaction."""
+"""The topic of a `TxnPartition` that stands for the groups of a slot: their offsets are committed."""
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 LAST_EPOCH = 32_766
@@ -26,9 +26,9 @@ LAST_EPOCH = 32_766
 NOT_STARTED = -1
 
 
-class Place(NamedTuple):
+class TxnPartition(NamedTuple):
     """Where a transaction gets a marker when it ends. A topic that was deleted and created again is
-    another place."""
+    another partition."""
 
     topic: str
     topic_id: bytes
@@ -36,9 +36,9 @@ class Place(NamedTuple):
     partition: int
 
 
-def group_place(slot: int) -> Place:
-    """The place of all groups of a slot."""
-    return Place(GROUP_OFFSETS, NO_UUID, slot)
+def group_offsets_partition(slot: int) -> TxnPartition:
+    """The partition of all groups of a slot."""
+    return TxnPartition(GROUP_OFFSETS, NO_UUID, slot)
 
 
 class TxnState(StrEnum):
@@ -47,15 +47,15 @@ class TxnState(StrEnum):
     EMPTY = "Empty"
     """A producer has the id, and no transaction since."""
     ONGOING = "Ongoing"
-    """A transaction is open and has places."""
+    """A transaction is open and has partitions."""
     PREPARE_COMMIT = "PrepareCommit"
     """It is committed; markers are on their way."""
     PREPARE_ABORT = "PrepareAbort"
     """It is aborted; markers are on their way."""
     COMPLETE_COMMIT = "CompleteCommit"
-    """It is committed, and every place has its marker."""
+    """It is committed, and every partition has its marker."""
     COMPLETE_ABORT = "CompleteAbort"
-    """It is aborted, and every place has its marker."""
+    """It is aborted, and every partition has its marker."""
 
     @property
     def is_ending(self) -> bool:
@@ -87,12 +87,12 @@ class TxnRecord(Struct, frozen=True):
     next_producer_id: int = NO_PRODUCER_ID
     """In Prepare*: takes over with epoch 0 at Complete*, as the epochs are exhausted."""
     started_ms: int = NOT_STARTED
-    """Epoch milliseconds: when the first place was added."""
+    """Epoch milliseconds: when the first partition was added."""
     number: int = NO_NUMBER
     """Of the transaction that is open, or was the last one."""
     client_version: int = 0
     """2: a client of transaction version 2 (KIP-890) added to it or ended it."""
-    places: tuple[Place, ...] = ()
+    partitions: tuple[TxnPartition, ...] = msgspec.field(default=(), name="places")
     """Of a transaction that is Ongoing or Prepare*."""
     must_abort: bool = False
     """The store may have lost records of the open transaction: it cannot be committed."""

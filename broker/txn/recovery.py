@@ -116,10 +116,10 @@ def _has_all(transaction: Transaction, stored: TxnRecord) -> bool:
 
 
 def _is_undecided(stored: TxnRecord, record: TxnRecord, ended: TxnRecord | None) -> bool:
-    """Only the store knows the places of this transaction, which is over for us. A later number
+    """Only the store knows the partitions of this transaction, which is over for us. A later number
     than ours is that of a write that failed: no client has got it, and it will be used again."""
     is_known = ended is not None and ended.number == stored.number
-    return bool(stored.places) and is_after(record.number, stored.number) and not is_known
+    return bool(stored.partitions) and is_after(record.number, stored.number) and not is_known
 
 
 def _is_completed(record: TxnRecord, ended: TxnRecord) -> bool:
@@ -135,7 +135,7 @@ def _store_before_markers(transaction: Transaction) -> None:
     record = transaction.record
     if record is None or not record.state.is_ending:
         return
-    if record.places:
+    if record.partitions:
         transaction.markers_lost(markers_of(record))
     else:
         transaction.complete(record)

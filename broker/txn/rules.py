@@ -15,7 +15,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.txn import transitions
 from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer
 from moldau.broker.txn.events import Add, End, Init, Request
-from moldau.broker.txn.record import LAST_EPOCH, NO_PRODUCER_ID, Place, TxnRecord, TxnState
+from moldau.broker.txn.record import LAST_EPOCH, NO_PRODUCER_ID, TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.transitions import FENCE, NONE, Identity, current, previous
 
 TakeProducerId: TypeAlias = Callable[[], int]
@@ -99,8 +99,10 @@ def while_repeating(event: Request) -> Outcome:
     return WAITS
 
 
-def add(record: TxnRecord | None, places: Set[Place], event: Add, now_ms: int) -> Outcome:
-    """AddPartitionsToTxn, AddOffsetsToTxn, and batches that join. `places`: those of the record."""
+def add(
+    record: TxnRecord | None, partitions: Set[TxnPartition], event: Add, now_ms: int
+) -> Outcome:
+    """AddPartitionsToTxn, AddOffsetsToTxn, and batches that join; `partitions` are the record's."""
     if record is None:
         return refused(event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     after = _after(record, now_ms)
@@ -112,7 +114,9 @@ def add(record: TxnRecord | None, places: Set[Place], event: Add, now_ms: int) -
         if event.verify_only or not event.waits:
             return refused(event, ErrorCode.CONCURRENT_TRANSACTIONS)
         return WAITS
-    new = tuple(dict.fromkeys(place for place in event.places if place not in places))
+    new = tuple(
+        dict.fromkeys(partition for partition in event.partitions if partition not in partitions)
+    )
     if event.verify_only:
         return Answered(AddAnswer(ErrorCode.NONE, record.number, frozenset(new)))
     if not new:

@@ -23,7 +23,7 @@ from moldau.broker.txn.events import (
     TimerFired,
 )
 from moldau.broker.txn.machine import Machine, markers_of
-from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import Answered, Outcome, Stored
 from moldau.broker.txn.timers import TimerKind
 from moldau.broker.txn.transitions import Identity, current
@@ -66,7 +66,7 @@ class Transaction(Machine):
 
     def _requested(self, event: Request) -> None:
         if self.write is not None and isinstance(event, Add) and self._is_in(event):
-            # Whatever is being written: these places are stored already.
+            # Whatever is being written: these partitions are stored already.
             assert self.record is not None
             self.reply(event, AddAnswer(ErrorCode.NONE, self.record.number))
             return
@@ -79,7 +79,7 @@ class Transaction(Machine):
             record is not None
             and record.state is TxnState.ONGOING
             and current(record) == Identity(event.producer_id, event.producer_epoch)
-            and self.places.issuperset(event.places)
+            and self.partitions.issuperset(event.partitions)
             and not self.is_repeating
         )
 
@@ -99,18 +99,18 @@ class Transaction(Machine):
             self.begin(Write(transitions.fenced(record, current(record), self.now_ms)))
             return
         write: Write | None = None
-        places: Set[Place] = self.places
+        partitions: Set[TxnPartition] = self.partitions
         queue = self.take_waiting()
         for index, waiting in enumerate(queue):
             event = waiting.event
             if write is not None and not (write.takes_more and isinstance(event, Add)):
                 self.waiting += queue[index:]
                 break
-            match self._decide(event, record, places):
+            match self._decide(event, record, partitions):
                 case Answered(answer=answer):
                     if write is None or answer.error is not ErrorCode.NONE:
                         self.reply(event, answer)
-                    else:  # its places are only in the write
+                    else:  # its partitions are only in the write
                         write.answers.append((event, answer))
                 case Stored(record=changed, answer=None):
                     write = Write(changed, looked_at_again=[waiting])
@@ -119,7 +119,7 @@ class Transaction(Machine):
                     write.record = record = changed
                     write.answers.append((event, promised))
                     if write.takes_more:
-                        places = frozenset(changed.places)
+                        partitions = frozenset(changed.partitions)
                 case _:
                     self._wait(waiting)
         if write is None and self.is_store_wanted:
@@ -127,7 +127,9 @@ class Transaction(Machine):
         if write is not None:
             self.begin(write)
 
-    def _decide(self, event: Request, record: TxnRecord | None, places: Set[Place]) -> Outcome:
+    def _decide(
+        self, event: Request, record: TxnRecord | None, partitions: Set[TxnPartition]
+    ) -> Outcome:
         if self.repeats and not self.is_only_ending:
             return rules.while_repeating(event)
         match event:
@@ -141,7 +143,7 @@ class Transaction(Machine):
                     self.now_ms,
                 )
             case Add():
-                return rules.add(record, places, event, self.now_ms)
+                return rules.add(record, partitions, event, self.now_ms)
             case End():
                 return rules.end(record, event, self.take_producer_id, self.now_ms)
 
@@ -206,7 +208,7 @@ class Transaction(Machine):
             return
         self.is_overdue = False
         if record.state.is_ending:
-            if record.places:
+            if record.partitions:
                 self.write_markers(markers_of(record))
             else:
                 self.complete(record)
@@ -221,7 +223,7 @@ class Transaction(Machine):
         self.go_on()
 
     def complete(self, record: TxnRecord) -> None:
-        if record.places:
+        if record.partitions:
             self.last_ended = record
         self.become(transitions.completed(record, self.now_ms))
         self.completed_ms = self.now_ms

@@ -15,7 +15,7 @@ from moldau.broker.txn.record import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOT_STARTED,
-    Place,
+    TxnPartition,
     TxnRecord,
     TxnState,
 )
@@ -71,20 +71,20 @@ def initialised(
         started_ms=NOT_STARTED,
         updated_ms=now_ms,
         client_version=0,
-        places=(),
+        partitions=(),
     )
 
 
 def added(
-    record: TxnRecord, places: tuple[Place, ...], now_ms: int, client_version: int
+    record: TxnRecord, partitions: tuple[TxnPartition, ...], now_ms: int, client_version: int
 ) -> TxnRecord:
-    """`places` are new ones. The first of a transaction open it."""
+    """`partitions` are new ones. The first of a transaction open it."""
     if record.state is TxnState.ONGOING:
         return replace(
             record,
             updated_ms=now_ms,
             client_version=max(record.client_version, client_version),
-            places=record.places + places,
+            partitions=record.partitions + partitions,
         )
     return replace(
         record,
@@ -96,7 +96,7 @@ def added(
         started_ms=now_ms,
         updated_ms=now_ms,
         client_version=client_version,
-        places=places,
+        partitions=partitions,
     )
 
 
@@ -149,7 +149,7 @@ def maimed(record: TxnRecord) -> TxnRecord:
 
 
 def completed(record: TxnRecord, now_ms: int) -> TxnRecord:
-    """Every place has its marker."""
+    """Every partition has its marker."""
     rotates = record.next_producer_id != NO_PRODUCER_ID
     return replace(
         record,
@@ -158,7 +158,7 @@ def completed(record: TxnRecord, now_ms: int) -> TxnRecord:
         producer_epoch=0 if rotates else record.producer_epoch,
         next_producer_id=NO_PRODUCER_ID,
         updated_ms=now_ms,
-        places=(),
+        partitions=(),
         must_abort=False,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 
 
 class TxnView(Struct, frozen=True):
@@ -16,7 +16,7 @@ class TxnView(Struct, frozen=True):
     started_ms: int
     """-1: no transaction since InitProducerId."""
     number: int
-    places: tuple[Place, ...]
+    partitions: tuple[TxnPartition, ...]
 
 
 def view(record: TxnRecord) -> TxnView:
@@ -28,5 +28,5 @@ def view(record: TxnRecord) -> TxnView:
         record.timeout_ms,
         record.started_ms,
         record.number,
-        record.places,
+        record.partitions,
     )

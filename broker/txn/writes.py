@@ -29,7 +29,7 @@ class Write(Struct):
     changes: bool = True
     """False: the id is stored as it was, because the store has something older or in doubt."""
     takes_more: bool = False
-    """It adds places; others that wait may be added by the same write."""
+    """It adds partitions; others that wait may be added by the same write."""
     answers: list[tuple[Request, Answer]] = field(default_factory=list)
     """Sent once it has succeeded."""
     looked_at_again: list[Waiting] = field(default_factory=list)

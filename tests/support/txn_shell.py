@@ -16,10 +16,10 @@ from moldau.broker.store.replication import Replicated, Replication
 from moldau.broker.store.store import Store
 from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer, WriteMarkers
 from moldau.broker.txn.events import Add, End, Event, Init
-from moldau.broker.txn.record import Place, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnState
 from tests.support.redis_server import RedisServer
 
-PLACE = Place("t", b"t" * 16, 0)
+PLACE = TxnPartition("t", b"t" * 16, 0)
 
 
 class FakeMarkers:
@@ -92,7 +92,7 @@ class Shell:
         answer: InitAnswer = await self.ask(name, lambda token: Init(token, timeout_ms, *producer))
         return answer
 
-    async def add(self, name: str, producer: InitAnswer, *places: Place) -> AddAnswer:
+    async def add(self, name: str, producer: InitAnswer, *places: TxnPartition) -> AddAnswer:
         producer_id, epoch = producer.producer_id, producer.producer_epoch
         answer: AddAnswer = await self.ask(
             name, lambda token: Add(token, producer_id, epoch, places or (PLACE,))
