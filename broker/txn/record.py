@@ -18,7 +18,7 @@ from moldau.broker.wire.schema import NO_UUID
 
 FORMAT = 1
 GROUP_OFFSETS = "__consumer_offsets"
-"""The topic of a `TxnPartition` that stands for the groups of a slot: their offsets are committed."""
+"""The topic of a `TxnPartition` that stands for all groups of a slot."""
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 LAST_EPOCH = 32_766

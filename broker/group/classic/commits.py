@@ -18,11 +18,11 @@ def check_commit(
     *,
     transactional: bool = False,
 ) -> ErrorCode:
-    """Whether this member may commit offsets now. If so, its session is renewed.
+    """Check whether this member may commit offsets now. If so, renew its session.
 
     A simple consumer has no member id and a negative generation: only an Empty group accepts its
     commits. Transactions have their own fencing, so they may commit in CompletingRebalance, and old
-    clients send no member with them.
+    clients send no member id with them.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -44,9 +44,9 @@ def check_commit(
 
 
 def subscribed_topics(group: GroupData) -> frozenset[str] | None:
-    """The topics all members subscribe to. None: unknown, any topic may be among them.
+    """Return the topics that members subscribe to, or None if unknown: it may be any topic.
 
-    Groups of another protocol type than `consumer` subscribe to nothing.
+    Groups whose protocol type is not `consumer` subscribe to nothing.
     """
     if group.protocol_type != CONSUMER:
         return frozenset()
@@ -60,9 +60,9 @@ def subscribed_topics(group: GroupData) -> frozenset[str] | None:
 
 
 def _subscriptions(group: GroupData) -> set[bytes]:
-    """Distinct metadata: in most groups it is the same for all members.
+    """Return the distinct metadata of the members: in most groups it is the same for all.
 
-    A member that joined again may not support the protocol of the last generation: then the
+    A member that joined again may not support the protocol of the last generation. Then the
     metadata of its other protocols counts.
     """
     subscriptions: set[bytes] = set()
@@ -73,8 +73,8 @@ def _subscriptions(group: GroupData) -> set[bytes]:
 
 
 def expires_from_ms(group: GroupData, commit_ms: int) -> int | None:
-    """From when a group became Empty; for simple consumers from the commit; for a Stable group of
-    consumers from the commit too. Nothing expires during a rebalance."""
+    """Return when retention starts: when the group became Empty, or at the commit for simple
+    consumers and for Stable groups of consumers. Nothing expires during a rebalance."""
     if group.state is GroupState.EMPTY:
         return commit_ms if group.protocol_type is None else group.state_since_ms
     is_stable = group.state is GroupState.STABLE

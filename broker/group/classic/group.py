@@ -1,4 +1,4 @@
-"""`Group`: one classic consumer group. Events in, effects out; created, restored, unloaded."""
+"""`Group` is one classic consumer group: events in, effects out."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
 class Group(GroupData):
-    """A classic consumer group; `states` documents what it does in each state."""
+    """A classic consumer group. `states.py` documents its behaviour in each state."""
 
     @classmethod
     def create(
         cls, group_id: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> tuple[Group, list[Effect]]:
-        """A new group: Empty, generation 0. Its identity is stored at once."""
+        """Create an Empty group of generation 0. Its identity is stored at once."""
         group = cls(group_id, ids.identity(now_ms), config, ids, now_ms)
         group.store(SaveGroup())
         return group, group.take_effects()
@@ -50,7 +50,7 @@ class Group(GroupData):
         now_ms: int,
         generation_floor: int = 0,
     ) -> tuple[Group, list[Effect]]:
-        """The group as it was stored. Sessions start again, nothing else changes."""
+        """Restore the group as it was stored. Only sessions start again."""
         group = cls(record.group_id, record.identity, config, ids, now_ms)
         group.state = record.state
         group.state_since_ms = record.state_since_ms

@@ -1,6 +1,6 @@
-"""What every transition of a classic group uses: its data, sessions, and what is stored of it.
+"""The data of a classic group, its sessions, and its stored record. Every transition uses these.
 
-The transitions are functions over `GroupData` in modules of their own; none is called from here.
+The transitions are functions over `GroupData` in other modules; none is called from here.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ class GroupData(GroupBase):
     ) -> None:
         super().__init__(group_id, identity, config, ids, now_ms)
         self.generation_floor = 0
-        """The next generation is not below it: members may have seen more than was restored."""
+        """Lower bound of the next generation: members may have seen generations that were not
+        restored."""
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.roster = Roster()
         self.awaited_syncs: set[str] = set()
         """Members of this generation that have not sent their Sync yet."""
         self.assignments: dict[str, bytes] | None = None
-        """The leader's, while they are being stored."""
+        """The leader's assignments, while they are being stored."""
         self.initial_since_ms: int | None = None
         """When a PreparingRebalance that started from Empty began; otherwise None."""
         self.joined_in_window = False
@@ -76,7 +77,7 @@ class GroupData(GroupBase):
         )
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE if this is a member. A static member must use its current member id."""
+        """Return NONE for a member. A static member must use its current member id."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:
@@ -149,9 +150,9 @@ class GroupData(GroupBase):
         return Persist(self.group_id, self.identity, revision, record, owners=owners)
 
     def _record(self, revision: int) -> GroupRecord:
-        """The group as it is restored after a restart.
+        """Build the record from which the group is restored after a restart.
 
-        While assignments are being stored, that is the Stable group that they make it.
+        While assignments are being stored, the record shows the Stable group that they will make.
         """
         becoming = self.assignments
         return GroupRecord(

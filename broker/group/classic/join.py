@@ -1,4 +1,4 @@
-"""JoinGroup: new members, pending ones, rejoins, and new processes of static members."""
+"""JoinGroup of new members, pending members, known members, and restarted static members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moldau.broker.group.timers import TimerKind
 
 
 def check_request(config: GroupConfig, event: Join) -> ErrorCode:
-    """Errors of a Join that do not depend on the group."""
+    """Check for errors that do not depend on the group."""
     if not (
         config.min_session_timeout_ms <= event.session_timeout_ms <= config.max_session_timeout_ms
     ):
@@ -128,7 +128,7 @@ def _rejoin(group: GroupData, event: Join, member: Member) -> None:
     leads = group.roster.leader == member.member_id
     state = group.state
     if state is GroupState.STABLE and leads:
-        # The leader saw a change outside the members' metadata, new partitions for example.
+        # The leader noticed a change outside the members' metadata, new partitions for example.
         _update(group, event, member, "the leader joined again")
     elif state is GroupState.PREPARING_REBALANCE or changed:
         _update(group, event, member, f"member {member.member_id} joined with other protocols")
@@ -151,12 +151,12 @@ def _update(group: GroupData, event: Join, member: Member, reason: str) -> None:
 def _park(group: GroupData, member: Member, call: object) -> None:
     replaced = group.roster.park_join(member, call)
     if replaced is not None:
-        # The client gave that request up. Should it read the answer, it must keep its id.
+        # The client abandoned that request. Should it read the answer, it must keep its id.
         group.reply(replaced, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
 def _replace(group: GroupData, event: Join, old: Member) -> None:
-    """A new process of a static member takes over under a new id; the old one is fenced."""
+    """Let the new process of a static member take over under a new id, and fence the old one."""
     leader_before = group.roster.leader or ""
     new = _new_member(event, group.ids.member_id(old.instance_id or ""), old.assignment)
     group.answer_parked_join(old, ErrorCode.FENCED_INSTANCE_ID, old.member_id)
@@ -169,7 +169,8 @@ def _replace(group: GroupData, event: Join, old: Member) -> None:
             SaveReplacement(old, new, event.call, event.supports_skip_assignment, leader_before)
         )
     else:
-        # In CompletingRebalance too: the leader may be assigning to the old id right now.
+        # This also applies in CompletingRebalance: the leader may be assigning to the old id right
+        # now.
         rebalance(group, reason)
 
 
@@ -183,7 +184,8 @@ def _swap(group: GroupData, old: Member, new: Member) -> None:
 
 
 def _vote_stays(group: GroupData, old: Member, new: Member) -> bool:
-    """No other vote changed, so the same names in the same order give the same result."""
+    """Check that the vote stays the same. No other vote changed, so equal names in equal order
+    suffice."""
     same_names = [name for name, _ in old.protocols] == [name for name, _ in new.protocols]
     return same_names or group.roster.vote() == group.protocol_name
 

@@ -1,4 +1,4 @@
-"""LeaveGroup, and the two ends of a group: deleted, or unloaded by its coordinator."""
+"""LeaveGroup, and how a group ends: it is deleted, or its coordinator unloads it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def delete(group: GroupData, event: Delete) -> None:
 
 
 def deleted(group: GroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
-    """A deletion that failed may have happened, or half of it: the group cannot come back. It stays
-    Dead, and the deletion is tried again until it succeeds."""
+    """A deletion that failed may still have happened, or half of it, so the group cannot come back.
+    It stays Dead, and the deletion is retried until it succeeds."""
     if wanted.call is not None:
         group.reply(wanted.call, DeleteAnswer(error))
     if error is ErrorCode.NONE:
@@ -75,19 +75,19 @@ def deleted(group: GroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
 
 
 def saved(group: GroupData, error: ErrorCode) -> None:
-    """A group that could not be stored is stored again: otherwise a restart would restore an older
-    state, with members that have left for example, and wait for them."""
+    """Retry a write that failed. Otherwise a restart would restore an older state, for example with
+    members that have left, and wait for them."""
     if error is not ErrorCode.NONE and group.state is not GroupState.DEAD:
         group.store_later()
 
 
 def retry_timer_fired(group: GroupData) -> None:
-    """In mid-rebalance nothing is stored: its end brings a write of its own."""
+    """Nothing is stored during a rebalance: its end writes the group anyway."""
     group.store(DeleteGroup(None) if group.state is GroupState.DEAD else SaveGroup())
 
 
 def unload(group: GroupData) -> None:
-    """Another worker owns the group from now on: parked requests get NOT_COORDINATOR."""
+    """Give the group up to another worker: parked requests get NOT_COORDINATOR."""
     for member in group.roster.by_id.values():
         group.answer_parked_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         group.answer_parked_sync(member, ErrorCode.NOT_COORDINATOR)

@@ -18,7 +18,8 @@ from moldau.broker.group.writes import SaveGroup
 
 
 def rebalance(group: GroupData, reason: str) -> None:
-    """A change that needs a new generation: start one, or complete the one in preparation."""
+    """Start a rebalance, or complete the one in preparation if it was only waiting for this
+    change."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_ready(group)
     else:
@@ -33,7 +34,8 @@ def prepare(group: GroupData, reason: str) -> None:
     was_empty = group.state is GroupState.EMPTY
     group.move(GroupState.PREPARING_REBALANCE, reason)
     if was_empty:
-        # Members of a new group join one after the other: wait, or each would cause a rebalance.
+        # Members of a new group join one after the other. Without this wait, each would cause a
+        # rebalance.
         group.initial_since_ms = group.now_ms
         group.joined_in_window = False
         delay_ms = group.config.initial_rebalance_delay_ms
@@ -48,7 +50,7 @@ def prepare(group: GroupData, reason: str) -> None:
 
 
 def refuse_syncs(group: GroupData, error: ErrorCode) -> None:
-    """Answer parked Syncs with an error; the assignments of this generation are void."""
+    """Answer parked Syncs with an error: the assignments of this generation are void."""
     group.assignments = None
     for member in group.roster.by_id.values():
         if member.sync_call is not None:
@@ -61,7 +63,8 @@ def arm_join_timer(group: GroupData) -> None:
 
 
 def complete_if_ready(group: GroupData) -> None:
-    """Joins are complete once all members joined; in a group that was Empty the delay decides."""
+    """Complete once all members have joined. In a group that was Empty the initial delay
+    decides."""
     if group.state is not GroupState.PREPARING_REBALANCE or not group.roster.all_joined():
         return
     if group.initial_since_ms is None or not len(group.roster):
@@ -82,8 +85,9 @@ def initial_delay_over(group: GroupData) -> None:
 
 
 def complete(group: GroupData) -> None:
-    """Continue with the members that joined. Static members that did not are kept: that is what
-    static membership is for. Their session timeout removes them, or the wait for their Sync."""
+    """Continue with the members that joined. Absent static members are kept, as that is the purpose
+    of static membership; they are removed by their session timeout or by the wait for their
+    Sync."""
     group.cancel(TimerKind.INITIAL_DELAY)
     group.cancel(TimerKind.JOIN)
     group.initial_since_ms = None
@@ -130,7 +134,7 @@ def begin_generation(group: GroupData) -> None:
 def current_generation(
     group: GroupData, member: Member, *, skip_assignment: bool = False, leader: str | None = None
 ) -> JoinAnswer:
-    """The answer to a member of this generation. Only the leader gets the list of members."""
+    """Build the answer to a member of this generation. Only the leader gets the list of members."""
     leads = leader is None and group.roster.leader == member.member_id
     return JoinAnswer(
         error=ErrorCode.NONE,

@@ -1,4 +1,4 @@
-"""Sessions: heartbeats, and what happens when they stop."""
+"""Heartbeats keep a session alive. Without them the member is removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from moldau.broker.group.states import GroupState
 def heartbeat(
     group: GroupData, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
 ) -> ErrorCode:
-    """Has no effects: it moves the deadline, which the armed timer checks when it fires."""
+    """Move the session deadline. There are no effects: the armed timer checks the deadline
+    itself."""
     member = group.roster.by_id.get(member_id)
     if member is None or instance_id is not None:
         error = group.check_member(member_id, instance_id)

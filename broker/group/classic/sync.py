@@ -1,4 +1,4 @@
-"""SyncGroup: the leader's assignments are stored, then every member gets its own."""
+"""SyncGroup stores the leader's assignments, then gives every member its own."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def sync(group: GroupData, event: Sync) -> None:
         group.reply(event.call, _assignment(group, member))
         return
     if member.sync_call is not None:
-        # The client gave that request up and sent another.
+        # The client abandoned that request and sent another.
         group.answer_parked_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync_call = event.call
     if member.member_id == group.roster.leader and group.assignments is None:
-        # A repeated Sync of the leader does not change what is being stored.
+        # A repeated Sync of the leader does not replace the assignments that are being stored.
         group.assignments = dict(event.assignments)
         group.store(SaveAssignments(group.generation_id))
 
