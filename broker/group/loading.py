@@ -1,4 +1,4 @@
-"""A group as it was found in the store, and the machine that goes on from there."""
+"""A group as the store has it, and how it is restored."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from moldau.broker.group.topics import TopicLookup
 
 
 class LoadedGroup(Struct, frozen=True):
-    """A group from the store. Without a record: only simple consumers committed offsets."""
+    """A group read from the store. Without a record, only simple consumers have committed
+    offsets."""
 
     group_id: str
     record: GroupRecord | ConsumerRecord | None
     offsets: Mapping[TopicPartition, CommittedOffset]
     pending: Mapping[int, Mapping[TopicPartition, PendingOffset]] = {}
-    """By producer id: of open transactions."""
+    """The offsets of open transactions, by producer id."""
     members: tuple[ConsumerMember, ...] = ()
-    """Of a group of the consumer protocol."""
+    """The members of a group of the consumer protocol."""
 
 
 def restore(
@@ -37,9 +38,9 @@ def restore(
     now_ms: int,
     generation_floor: int,
 ) -> tuple[GroupBase, list[Effect]]:
-    """The group as it was; only sessions start again.
+    """Restore the group as it was. Only sessions start again.
 
-    `generation_floor`: where its next generation begins, if the store may have lost some.
+    `generation_floor` is where its next generation begins if the store may have lost some.
     """
     if isinstance(record, GroupRecord):
         return Group.restore(record, config, ids, now_ms, generation_floor)

@@ -1,4 +1,4 @@
-"""Topics as groups see them: a look into memory, handed in by the coordinator."""
+"""Topics as groups see them: lookups in memory that the coordinator provides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PartitionEpochs: TypeAlias = Mapping[TopicIdPartition, int]
 
 
 class TopicLookup(Struct, frozen=True):
-    """The topics that exist. Tests pass their own."""
+    """Looks up the topics that exist. Tests pass their own."""
 
     by_name: Callable[[str], TopicFacts | None]
     by_id: Callable[[bytes], TopicFacts | None]
@@ -33,8 +33,8 @@ NO_TOPICS = TopicLookup(lambda _: None, lambda _: None, lambda: ())
 
 
 def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
-    """Partitions by topic id, both in order. A member may have thousands: sorting numbers takes a
-    fraction of what sorting partitions does."""
+    """Return sorted partition numbers by topic id, in order. A member may have thousands, and
+    sorting plain numbers takes a fraction of the time."""
     topics: defaultdict[bytes, list[int]] = defaultdict(list)
     for topic_id, partition in partitions:
         topics[topic_id].append(partition)

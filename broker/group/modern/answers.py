@@ -1,4 +1,4 @@
-"""The last part of a heartbeat: one step towards the target, and the answer that tells of it."""
+"""The last part of a heartbeat: one step towards the target, and the answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def advance(
     *,
     unsubscribed: bool = False,
 ) -> None:
-    """One step of a member that came in this epoch with these partitions."""
+    """Take one step of a member that sent this epoch and these owned partitions."""
     step = reconcile(
         member,
         group.target_epoch,
@@ -50,13 +50,13 @@ def conclude(
     *,
     unsubscribed: bool = False,
 ) -> None:
-    """The rest of a heartbeat, once there is a target: a step, and the answer."""
-    # An owned list proves something only in the member's present epoch: an earlier one may be of a
-    # request that was sent before the member got the partitions it lacks.
+    """Finish a heartbeat once there is a target: take a step and answer."""
+    # An owned list proves something only in the member's current epoch. With an earlier epoch, the
+    # request may have been sent before the member received the partitions that the list lacks.
     is_behind = event.epoch != member.epoch
     owned = None if is_behind else event.owned
     advance(group, member, event.epoch, owned, unsubscribed=unsubscribed)
-    # One that is behind missed an answer, and what that assigned.
+    # A member that is behind has missed an answer, and the assignment in it.
     is_new = event.is_full or is_behind or member.sent is not member.assigned
     answer = HeartbeatAnswer(
         ErrorCode.NONE,

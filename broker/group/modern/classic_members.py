@@ -1,7 +1,7 @@
-"""Classic members inside a group of the consumer protocol, while its clients are being upgraded.
+"""Classic members in a group of the consumer protocol, while its clients are being upgraded.
 
-They go through the same members and the same steps: a Join is a heartbeat whose subscription says
-what the member owns, its generation is the member's epoch; a Sync gets the assignment at once.
+They are members like the others and take the same steps. A Join is a heartbeat whose subscription
+says what the member owns; the generation is the member's epoch; a Sync gets the assignment at once.
 There is no leader, and nothing is parked. REBALANCE_IN_PROGRESS tells them to join again.
 """
 
@@ -39,7 +39,7 @@ def join(group: ConsumerGroupData, event: Join) -> None:
     static = group.by_instance.get(event.instance_id) if event.instance_id is not None else None
     member_id = event.member_id or group.ids.member_id(event.instance_id or event.client_id)
     if not event.member_id and event.instance_id is None and event.requires_known_member_id:
-        # Nothing is kept for it: any id it comes back with makes it a member.
+        # Nothing is kept for it: it becomes a member with any id that it comes back with.
         group.reply(event.call, JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         return
     _admit(group, event, member_id, static)
@@ -74,7 +74,8 @@ def _join_refusal(group: ConsumerGroupData, event: Join) -> ErrorCode:
 def supports(
     group: ConsumerGroupData, member_id: str, protocols: tuple[tuple[str, bytes], ...]
 ) -> bool:
-    """All classic members must have a protocol in common: the group may become classic again."""
+    """Check that all classic members have a protocol in common: the group may become classic
+    again."""
     common = {name for name, _ in protocols}
     for member in group.classic_members.values():
         if member.classic is not None and member.member_id != member_id:
@@ -102,7 +103,7 @@ def _admit(group: ConsumerGroupData, event: Join, member_id: str, static: Member
     if is_new or changed:
         group.raise_epoch(f"classic member {member_id} joined or subscribed")
     target.check(group)
-    # Nothing is parked: with a target under way it joins again when that is there.
+    # Nothing is parked: if a target is being computed, the member joins again once it is there.
     advance(group, member, member.epoch, _owned(group, subscription.owned), unsubscribed=True)
     _watch_sync(group, member)
     answer = JoinAnswer(
@@ -173,7 +174,7 @@ def _check(
 
 
 def should_join_again(group: ConsumerGroupData, member: Member) -> bool:
-    """A Join would bring it something: a newer target, a revocation, or what it waits for."""
+    """True if a Join would help: there is a newer target, a revocation, or a free partition."""
     if member.epoch < group.target_epoch or member.state is MemberState.UNREVOKED:
         return True
     if member.state is not MemberState.UNRELEASED:
@@ -196,7 +197,8 @@ def sync(group: ConsumerGroupData, event: Sync) -> None:
         group.reply(event.call, SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
     if member.epoch < group.target_epoch and member.state is not MemberState.UNREVOKED:
-        # One that has to revoke has joined already: it learns here what it may keep.
+        # A member that has to revoke partitions has joined already: it learns here what it may
+        # keep.
         _ask(group, member)
         group.reply(event.call, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
         return
@@ -224,7 +226,7 @@ def heartbeat(
     generation_id: int,
     now_ms: int,
 ) -> ErrorCode:
-    """A classic Heartbeat. Has no effects: deadlines move, armed timers look at them."""
+    """Handle a classic Heartbeat. It has no effects: it moves deadlines that armed timers check."""
     error = _check(group, member_id, instance_id, generation_id)
     if error is not ErrorCode.NONE:
         return error
@@ -245,7 +247,8 @@ def _ask(group: ConsumerGroupData, member: Member) -> None:
 
 
 def join_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
-    """It counts from when the member was asked to join again; its session ends it otherwise."""
+    """The timeout counts from when the member was asked to join again. Otherwise its session ends
+    it."""
     member = group.members[member_id]
     if member.classic is None or not should_join_again(group, member):
         return
@@ -269,8 +272,8 @@ def sync_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
 
 
 def leave(group: ConsumerGroupData, event: Leave) -> None:
-    """Also an administrator's, who removes members of either protocol. One that is named twice is
-    removed for both."""
+    """Remove members of either protocol; administrators use this too. A member that is named twice
+    counts as removed both times."""
     if group.state is GroupState.DEAD:
         group.reply(event.call, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return

@@ -1,4 +1,4 @@
-"""Who may commit offsets to a group of the consumer protocol, and what is shown of it."""
+"""Offset commits to a group of the consumer protocol, and views of it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check_commit(
     *,
     transactional: bool,
 ) -> ErrorCode:
-    """A commit does not renew the session. An older epoch is accepted for partitions that the
-    member has had since then or longer (KIP-1251): no other member can have committed them."""
+    """Check a commit, which does not renew the session. An older epoch is accepted for partitions
+    that the member has had since that epoch (KIP-1251): no other member can have committed them."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if epoch < 0 and not group.members:

@@ -1,10 +1,10 @@
-"""`ConsumerGroup`: one group of the consumer protocol. Events in, effects out; created, restored.
+"""`ConsumerGroup` is one group of the consumer protocol: events in, effects out.
 
     member.epoch <= target_epoch <= group_epoch
 
-`group_epoch` counts whatever the target depends on: members, subscriptions, topics. `target_epoch`
-is the group epoch for which the target was computed. `member.epoch` is the target a member has
-reached, one step per heartbeat.
+`group_epoch` counts every change that the target depends on: members, subscriptions, topics.
+`target_epoch` is the group epoch for which the target was computed. `member.epoch` is the target
+that a member has reached, one step per heartbeat.
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ class ConsumerGroup(ConsumerGroupData):
         now_ms: int,
         epoch_floor: int = 0,
     ) -> tuple[ConsumerGroup, list[Effect]]:
-        """The group as it was stored. Sessions begin again, and the time to revoke; no epoch rises,
-        unless a subscribed topic has changed since.
+        """Restore the group as it was stored. Sessions and revocation timeouts start again. No
+        epoch rises unless a subscribed topic has changed.
 
-        One whose epoch has passed the limit goes on without its members, at a lower one: epochs are
-        compared by size, so they have to join again."""
+        A group whose epoch exceeds the limit continues without its members, at a lower epoch:
+        epochs are compared by size, so the members have to join again.
+        """
         group = cls(record.group_id, record.identity, config, ids, now_ms, topics)
         group.group_epoch = record.generation_id
         group.target_epoch = record.target_epoch
@@ -153,7 +154,7 @@ class ConsumerGroup(ConsumerGroupData):
         return commits.owners(self.members.values(), self.topics)
 
     def describe(self) -> GroupView:
-        """For DescribeGroups it is as if it were not there: another API shows it."""
+        """DescribeGroups treats it as absent: ConsumerGroupDescribe shows it."""
         return GroupView(self.group_id, GroupState.DEAD)
 
     def describe_consumers(self) -> ConsumerGroupView:

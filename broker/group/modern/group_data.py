@@ -1,4 +1,5 @@
-"""What every transition of a group of the consumer protocol uses: its data, sessions, answers.
+"""The data of a group of the consumer protocol, its sessions and its answers. Every transition uses
+these.
 
 The transitions are functions over `ConsumerGroupData` in other modules; none is called from here.
 """
@@ -46,13 +47,14 @@ class ConsumerGroupData(GroupBase, ABC):
         self.topics = topics
         self.target_epoch = 0
         self.epoch_floor = 0
-        """The next group epoch is not below it: members may have seen more than was restored."""
+        """Lower bound of the next group epoch: members may have seen epochs that were not
+        restored."""
         self.assignor = ""
-        """Of the target."""
+        """The assignor of the target."""
         self.members: dict[str, Member] = {}
         self.by_instance: dict[str, Member] = {}
         self.classic_members: dict[str, Member] = {}
-        """Classic members."""
+        """The members that use the classic protocol."""
         self.holders: dict[TopicIdPartition, Member] = {}
         self.subscriptions = Subscriptions(topics)
         self.resting = 0
@@ -61,17 +63,17 @@ class ConsumerGroupData(GroupBase, ABC):
         """The epoch for which a target is being computed."""
         self.last_target_ms: int | None = None
         self.asking: list[tuple[str, ConsumerHeartbeat]] = []
-        """Heartbeats, by member id, that wait for the target that is being computed."""
+        """Heartbeats, by member id, that wait for the target being computed."""
         self.resolving = False
         self.unmatched: set[str] = set()
-        """New topics that no expression has been matched with."""
+        """New topics that have not been matched with the patterns yet."""
         self.last_match_ms = 0
         self.refresh_ms = 0
-        """When expressions are matched with all topics again."""
+        """When patterns are matched with all topics again."""
         self.unsaved = Unsaved()
         self.head_changed = False
         self.reason = ""
-        """Of the last change, for the log."""
+        """The reason of the last change, for the log."""
 
     @property
     def limits(self) -> ConsumerLimits:
@@ -95,7 +97,7 @@ class ConsumerGroupData(GroupBase, ABC):
 
     @property
     def becomes_classic(self) -> bool:
-        """Only classic members are left, and they may go on by themselves."""
+        """True if only classic members are left and the group may become classic."""
         config = self.config
         return (
             self.state is not GroupState.DEAD
@@ -117,12 +119,13 @@ class ConsumerGroupData(GroupBase, ABC):
         return GroupState.STABLE
 
     def finish(self, reason: str) -> list[Effect]:
-        """At the end of every event: report the state, begin a write if one is wanted."""
+        """End an event: report the state, and begin a write if one is wanted."""
         state = self.state_now()
         if state is not self.state:
             self._move(state, self.reason or reason)
         self.reason = ""
-        # A target that has just been asked for mostly comes at once, and is stored along.
+        # A target that was just requested is usually ready at once, and is then stored by the same
+        # write.
         if not any(type(effect) is Assign for effect in self.effects):
             if (self.unsaved.changed or self.head_changed) and not self._writes.waiting:
                 is_retrying = TimerKey(self.group_id, TimerKind.PERSIST_RETRY) in self._armed
@@ -156,7 +159,8 @@ class ConsumerGroupData(GroupBase, ABC):
         self.rest(member)
 
     def remove(self, member: Member, change: MemberChange | None) -> None:
-        """Its partitions are free at once. What waits for it gets UNKNOWN_MEMBER_ID."""
+        """Remove a member. Its partitions are free at once, and its pending requests get
+        UNKNOWN_MEMBER_ID."""
         self._refuse(member.member_id)
         self.unrest(member)
         del self.members[member.member_id]
@@ -188,11 +192,11 @@ class ConsumerGroupData(GroupBase, ABC):
         )
 
     def changed(self, member: Member) -> None:
-        """It has to be stored."""
+        """Note that this member has to be stored."""
         self.unsaved.changed[member.member_id] = None
 
     def rest(self, member: Member) -> None:
-        """Note whether it has anything to ask for."""
+        """Note whether the member has anything left to ask for."""
         is_there = member.state is MemberState.STABLE and member.epoch == self.target_epoch
         if is_there and member.rests_at != self.target_epoch:
             member.rests_at = self.target_epoch
@@ -220,12 +224,12 @@ class ConsumerGroupData(GroupBase, ABC):
             member.previous_epoch = shown_epoch
             member.epoch = step.epoch
         member.state = step.state
-        # The same object otherwise: an answer need not repeat it.
+        # Otherwise it stays the same object, which tells that an answer need not repeat it.
         changes = step.assigned is not member.assigned and step.assigned != member.assigned
         if changes or revokes:
             before, after = (member.assigned, member.revoking), (step.assigned, step.revoking)
             if step.state is MemberState.UNREVOKED:
-                before = {}, member.revoking  # what it has to give back it still holds
+                before = {}, member.revoking  # it still holds what it has to give back
             else:
                 self.holders.update(dict.fromkeys(_difference(after, before), member))
             for partition in _difference(before, after):
@@ -263,7 +267,7 @@ class ConsumerGroupData(GroupBase, ABC):
     # --- answers ---
 
     def answer_when_stored(self, pending: PendingAnswer) -> None:
-        """Answer now, or when what the answer says is stored."""
+        """Answer now, or once the state that the answer tells is stored."""
         if pending.member_id in self.unsaved:
             self._writes.waiting.append(pending)
         else:
@@ -281,7 +285,7 @@ class ConsumerGroupData(GroupBase, ABC):
                 member.sent = pending.assigned
 
     def _refuse(self, member_id: str) -> None:
-        """The member is gone: so is what it waits for."""
+        """Refuse the pending answers of a member that is gone."""
         if member_id in self.unsaved:
             writes = self._writes
             for reasons in (writes.waiting, writes.in_flight):
@@ -334,7 +338,7 @@ class ConsumerGroupData(GroupBase, ABC):
 def _difference(
     these: tuple[PartitionEpochs, PartitionEpochs], those: tuple[PartitionEpochs, PartitionEpochs]
 ) -> set[TopicIdPartition]:
-    """The partitions that are in these and not in those: mostly few of thousands."""
+    """Return the partitions that are in `these` but not in `those`: usually few of thousands."""
     found: set[TopicIdPartition] = set()
     for mine in these:
         if not any(mine is theirs for theirs in those):
@@ -343,5 +347,5 @@ def _difference(
 
 
 def unknown_member(answer: Answer) -> Answer:
-    """The same kind of answer: the member is not there any more."""
+    """Return the same kind of answer with UNKNOWN_MEMBER_ID."""
     return type(answer)(ErrorCode.UNKNOWN_MEMBER_ID)

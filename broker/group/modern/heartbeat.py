@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, stays, leaves; one step of reconciling each time."""
+"""ConsumerGroupHeartbeat: a member joins, stays or leaves, and takes one step each time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEAVE = -1
 def check_request(
     config: ConsumerConfig, event: ConsumerHeartbeat, version: int
 ) -> HeartbeatAnswer | None:
-    """What is wrong with a request in itself, whatever the group."""
+    """Check a request on its own, independently of the group."""
     text = _invalid(event, version)
     if text is not None:
         return refused(ErrorCode.INVALID_REQUEST, text)
@@ -100,14 +100,14 @@ def _beat(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
 
 
 def _stands_for_nothing(group: ConsumerGroupData, member: Member) -> bool:
-    """It subscribes to an expression that is not resolved: nothing depends on it yet."""
+    """True if its pattern is not resolved yet: no target depends on it."""
     if member.names or not member.pattern:
         return False
     return group.subscriptions.patterns[member.pattern].topics is None
 
 
 def _refusal(group: ConsumerGroupData, event: ConsumerHeartbeat) -> HeartbeatAnswer | None:
-    """None: go on, with a known member or one to be added."""
+    """Return an error, or None to continue with a known member or a new one."""
     member = group.members.get(event.member_id)
     instance = event.instance_id
     static = None if instance is None else group.by_instance.get(instance)
@@ -118,7 +118,7 @@ def _refusal(group: ConsumerGroupData, event: ConsumerHeartbeat) -> HeartbeatAns
     if instance is not None:
         if event.epoch == 0:
             if static is None or static is member:
-                # Known under this id: the answer to its join was lost.
+                # The member is known by this id: the answer to its join was lost.
                 return None
             if member is not None:
                 return refused(ErrorCode.FENCED_INSTANCE_ID, "the member id is another instance's")
@@ -141,7 +141,7 @@ def _refusal(group: ConsumerGroupData, event: ConsumerHeartbeat) -> HeartbeatAns
 
 
 def _is_current(member: Member, event: ConsumerHeartbeat) -> bool:
-    """In the epoch it was sent last, or in an earlier one because an answer did not reach it."""
+    """True if the epoch is the last one sent, or an earlier one because an answer was lost."""
     epoch = event.epoch
     if epoch in (member.epoch, 0):
         return True
@@ -171,9 +171,10 @@ def _join(group: ConsumerGroupData, event: ConsumerHeartbeat) -> Member:
 
 
 def replace(group: ConsumerGroupData, old: Member, member_id: str) -> Member:
-    """A new process of a static member: the old target under another id, and no epoch rises.
+    """Replace the process of a static member. It keeps the target under another id, and no epoch
+    rises.
 
-    What the old process had to give back is free: it has left, or is fenced from now on.
+    The partitions that the old process had to give back are free: it has left, or is fenced now.
     """
     new = Member(member_id, old.instance_id)
     for name in ("rack_id", "client_id", "client_host", "rebalance_timeout_ms", "names", "pattern"):
@@ -189,7 +190,7 @@ def replace(group: ConsumerGroupData, old: Member, member_id: str) -> Member:
 
 
 def _update(group: ConsumerGroupData, member: Member, event: ConsumerHeartbeat) -> bool:
-    """Take over what the member says; True if it subscribes to something else now."""
+    """Apply the request to the member. Returns True if its subscription changed."""
     fields: list[tuple[str, object]] = [
         ("client_id", event.client_id),
         ("client_host", event.client_host),
@@ -216,7 +217,7 @@ def _update(group: ConsumerGroupData, member: Member, event: ConsumerHeartbeat) 
 def subscribe(
     group: ConsumerGroupData, member: Member, names: tuple[str, ...] | None, pattern: str | None
 ) -> bool:
-    """True if the group's target may depend on the change."""
+    """Subscribe the member. Returns True if the group's target may depend on the change."""
     wanted = member.names if names is None else group.subscriptions.shared(names)
     wanted_pattern = member.pattern if pattern is None else pattern
     if wanted == member.names and wanted_pattern == member.pattern:
@@ -226,7 +227,7 @@ def subscribe(
     member.names, member.pattern = wanted, wanted_pattern
     group.subscriptions.add(member)
     group.changed(member)
-    group.head_changed = True  # it has the topic hash and the expressions
+    group.head_changed = True  # the head contains the topic hash and the patterns
     regex_resolution.check(group)
     return group.subscriptions.topics_of(member) != before
 
@@ -260,7 +261,7 @@ def _leave(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
 
 
 def _leave_for_a_while(group: ConsumerGroupData, member: Member) -> None:
-    """Its partitions are kept for it until its session is over."""
+    """Keep its partitions until its session ends."""
     group.unrest(member)
     group.cancel(TimerKind.REVOKE, member.member_id)
     member.epoch, member.rests_at = LEFT_FOR_A_WHILE, NOWHERE
@@ -296,8 +297,9 @@ def expire(group: ConsumerGroupData, member: Member, reason: str) -> None:
 
 
 def departed(group: ConsumerGroupData, reason: str) -> None:
-    """A member is gone. If the group becomes classic by that, its epoch stays: it is the generation
-    that the classic members know, so they can join again without losing their partitions."""
+    """Handle the removal of a member. If the group becomes classic by it, its epoch stays: it is
+    the generation that the classic members know, so they can join again and keep their
+    partitions."""
     if group.becomes_classic:
         group.reason = reason
         return

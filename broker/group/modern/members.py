@@ -1,4 +1,4 @@
-"""A member of the consumer protocol: what it wants, what it has, what it shall have."""
+"""A member of the consumer protocol: its subscription, its partitions and its target."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NOWHERE = -1
 class MemberState(StrEnum):
     STABLE = "stable"
     UNREVOKED = "unrevoked"
-    """It has not proved yet that it gave partitions back."""
+    """It has not yet proved that it gave partitions back."""
     UNRELEASED = "unreleased"
-    """It waits for partitions that others still have."""
+    """It waits for partitions that other members still hold."""
 
 
 class ClassicMemberMetadata:
-    """What a classic member inside the group has beside the others."""
+    """The additional data of a classic member. Kafka uses the same name."""
 
     __slots__ = ("asked_ms", "protocols", "session_timeout_ms", "synced")
 
@@ -37,7 +37,8 @@ class ClassicMemberMetadata:
 
 
 class Member:
-    """`assigned`, `revoking`, `target`: replaced, never changed, so that answers can keep them."""
+    """A member. `assigned`, `revoking` and `target` are replaced, never changed, so that answers
+    can keep them."""
 
     __slots__ = (
         "assigned",
@@ -79,18 +80,19 @@ class Member:
         self.previous_epoch = 0
         self.state = MemberState.STABLE
         self.assigned: PartitionEpochs = {}
-        """What it has or may take, with the epoch in which it was given (KIP-1251)."""
+        """The partitions that it has or may take, with the epoch in which they were assigned
+        (KIP-1251)."""
         self.revoking: PartitionEpochs = {}
-        """What it has to give back."""
+        """The partitions that it has to give back."""
         self.target: frozenset[TopicIdPartition] = frozenset()
         self.rests_at = NOWHERE
-        """The target's epoch, if it has nothing to ask for until there is another one."""
+        """The target's epoch, if it has nothing to ask for until there is another target."""
         self.shown_epoch = 0
-        """The highest epoch in which it came: it is in no lower one."""
+        """The highest epoch that it has sent: it cannot be in a lower one."""
         self.sent_epoch: int | None = None
-        """The epoch of the last answer to it; None: not known since the restart."""
+        """The epoch of the last answer to it; None if unknown since the restart."""
         self.sent: PartitionEpochs | None = None
-        """What the last answer to it assigned."""
+        """The assignment in the last answer to it."""
         self.session_deadline_ms = 0
         self.session_timer_ms: int | None = None
 
@@ -99,13 +101,13 @@ class Member:
         return self.epoch == LEFT_FOR_A_WHILE
 
     def has(self, partition: TopicIdPartition) -> int | None:
-        """The epoch in which it got this partition; None: it does not have it."""
+        """Return the epoch in which it got this partition, or None if it does not have it."""
         found = self.assigned.get(partition)
         return self.revoking.get(partition) if found is None else found
 
     def snapshot(self) -> Callable[[], ConsumerMember]:
-        """What is stored of it as it is now, to be put together later: a target of a thousand
-        members would hold the event loop otherwise."""
+        """Capture its current state, to be encoded later: encoding a thousand members at once would
+        block the event loop."""
         classic = self.classic
         return partial(
             _record,
@@ -169,7 +171,7 @@ def _record(
     )
 
 
-@lru_cache(maxsize=256)  # the members of a group mostly share one subscription
+@lru_cache(maxsize=256)  # the members of a group usually share one subscription
 def _in_order(names: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
@@ -200,7 +202,7 @@ def restored(stored: ConsumerMember) -> Member:
 
 def _assigned(assigned: PartitionEpochs) -> tuple[StoredPartitions, ...]:
     epochs = set(assigned.values())
-    one_epoch = epochs.pop() if len(epochs) == 1 else None  # mostly, for one that has thousands
+    one_epoch = epochs.pop() if len(epochs) == 1 else None  # the usual case
     return tuple(
         StoredPartitions(
             topic_id,
@@ -218,7 +220,7 @@ def _target(
     assigned: PartitionEpochs,
     stored: tuple[StoredPartitions, ...],
 ) -> tuple[StoredPartitions, ...]:
-    """`stored`: what is assigned, mostly the same."""
+    """Encode a target. `stored` is the encoded assignment, which is usually the same."""
     if len(target) == len(assigned) and assigned.keys() == target:
         return tuple(StoredPartitions(one.topic_id, one.partitions) for one in stored)
     return tuple(StoredPartitions(topic, tuple(mine)) for topic, mine in by_topic(target).items())

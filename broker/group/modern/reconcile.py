@@ -39,10 +39,11 @@ def reconcile(
     *,
     unsubscribed: bool = False,
 ) -> Step | None:
-    """The next step, or None: it stays as it is.
+    """Return the next step of a member, or None if it stays as it is.
 
-    `owned`: what the member says it has; None proves nothing. `unsubscribed`: the member has just
-    changed its subscription, so it may have to give back what no target has taken from it yet.
+    `owned` is what the member says it has; None proves nothing. `unsubscribed` means that the
+    member has just changed its subscription, so it may have to give back partitions that no target
+    has taken from it yet.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch and not unsubscribed:
         return None
@@ -81,7 +82,8 @@ def _gave_up(owned: AbstractSet[TopicIdPartition] | None, lost: PartitionEpochs)
 def _split(
     assigned: PartitionEpochs, kept: AbstractSet[TopicIdPartition]
 ) -> tuple[PartitionEpochs, PartitionEpochs]:
-    """What is kept of it, and what is not. The same object if it is all: one may have thousands."""
+    """Split into the partitions that are kept and the others. If all are kept, this is the same
+    object: a member may have thousands."""
     lost = assigned.keys() - kept
     if not lost:
         return assigned, {}

@@ -1,4 +1,4 @@
-"""Which topics expressions stand for, and what it means for a group that topics change."""
+"""Resolves the patterns of a group to topics, and reacts to topics that change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moldau.broker.group.timers import TimerKind
 
 
 def check(group: ConsumerGroupData) -> None:
-    """Resolve expressions that were not used before."""
+    """Resolve patterns that were not in use before."""
     known = group.subscriptions.patterns
     if group.resolving or not known:
         return
@@ -22,7 +22,7 @@ def check(group: ConsumerGroupData) -> None:
 
 
 def restored(group: ConsumerGroupData) -> None:
-    """All topics once: some may have been made while the group was not loaded."""
+    """Match all topics once: some may have been created while the group was not loaded."""
     if group.subscriptions.patterns:
         _resolve(group, tuple(group.subscriptions.patterns), None)
 
@@ -38,7 +38,7 @@ def resolved(group: ConsumerGroupData, event: Resolved) -> None:
     group.resolving = False
     group.last_match_ms = group.now_ms
     if event.matches is None:
-        # A defect of ours: what is known of them stays, and they are matched again soon.
+        # This is a defect in the broker: keep the known matches, and try again soon.
         group.refresh_ms = group.now_ms + group.config.consumer.pattern_pause_ms
     else:
         _take_over(group, event.matches, of_all=event.of_all)

@@ -1,4 +1,4 @@
-"""The two ends of a group of the consumer protocol: deleted, or unloaded by its coordinator."""
+"""How a group of the consumer protocol ends: it is deleted, or its coordinator unloads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def delete(group: ConsumerGroupData, event: Delete) -> None:
 
 
 def deleted(group: ConsumerGroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
-    """One that failed may have happened: the group stays Dead, and it is tried again."""
+    """A deletion that failed may still have happened: the group stays Dead, and it is retried."""
     if wanted.call is not None:
         group.reply(wanted.call, DeleteAnswer(error))
     if error is ErrorCode.NONE:
@@ -35,7 +35,7 @@ def deleted(group: ConsumerGroupData, wanted: DeleteGroup, error: ErrorCode) -> 
 
 
 def unload(group: ConsumerGroupData) -> None:
-    """Another worker owns the group from now on."""
+    """Give the group up to another worker."""
     refuse_waiting(group, ErrorCode.NOT_COORDINATOR)
     group.cancel_all_timers()
     group.assigning, group.resolving = None, False
@@ -61,5 +61,5 @@ def refuse(group: ConsumerGroupData, reasons: Iterable[WriteReason], error: Erro
 
 
 def with_error(answer: Answer, error: ErrorCode, member_id: str) -> Answer:
-    """The same kind of answer, but an error."""
+    """Return the same kind of answer with an error."""
     return JoinAnswer(error, member_id) if isinstance(answer, JoinAnswer) else type(answer)(error)

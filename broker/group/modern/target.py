@@ -1,4 +1,4 @@
-"""The target: when one is due, what it is computed from, and what becomes of the result."""
+"""The target assignment: when one is due, its inputs, and its result."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RETRY_MS = 1_000
 
 
 def check(group: ConsumerGroupData) -> None:
-    """Have a target computed if one is due, or see to it that it is when it is."""
+    """Start computing a target if one is due. If it will be due later, arm a timer."""
     if group.assigning is not None or not group.members:
         return
     if group.group_epoch <= group.target_epoch:
         return
     if group.target_epoch == 0 and group.resolving:
-        return  # the first target waits for the topics that expressions stand for
+        return  # the first target waits for the topics that patterns match
     last_ms = group.last_target_ms
     due_ms = group.now_ms if last_ms is None else last_ms + group.limits.assignment_interval_ms
     if due_ms > group.now_ms:
@@ -55,7 +55,7 @@ def _job(group: ConsumerGroupData) -> Job:
 
 
 def preferred_assignor(group: ConsumerGroupData) -> str:
-    """The one most members ask for, else the first configured."""
+    """Return the assignor that most members ask for, or else the first configured one."""
     known = group.config.consumer.assignors
     votes = Counter(member.assignor for member in group.members.values() if member.assignor)
     wanted = [name for name, _ in votes.most_common() if name in known]
@@ -63,7 +63,7 @@ def preferred_assignor(group: ConsumerGroupData) -> str:
 
 
 def assigned(group: ConsumerGroupData, event: Assigned) -> None:
-    """A target has been computed, for the epoch in which it was asked for."""
+    """Apply a target, which was computed for the epoch in which it was requested."""
     job = event.job
     if job.epoch != group.assigning:
         return
@@ -73,7 +73,7 @@ def assigned(group: ConsumerGroupData, event: Assigned) -> None:
     else:
         group.target_epoch, group.resting = job.epoch, 0
         group.assignor, group.head_changed = job.name, True
-        # A static member may have another process, under another id, since it was asked for.
+        # A static member may have restarted, with another id, since the target was requested.
         of_instance = {seat.instance_id: event.targets[seat.member_id] for seat in job.statics()}
         for member in group.members.values():
             found = event.targets.get(member.member_id)
@@ -96,7 +96,7 @@ def assigned(group: ConsumerGroupData, event: Assigned) -> None:
 
 
 def await_joins(group: ConsumerGroupData) -> None:
-    """Classic members have to join again to get there; those that do not are removed."""
+    """Classic members have to join again to reach the target. Those that do not are removed."""
     for member in group.classic_members.values():
         if member.epoch < group.target_epoch:
             at_ms = group.now_ms + member.rebalance_timeout_ms
