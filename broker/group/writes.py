@@ -1,7 +1,7 @@
-"""What a group wants stored, and why: one write at a time, later wishes share the next one.
+"""The writes of a group and their reasons. There is one write at a time; later ones share the next.
 
-One at a time keeps the order in which records reach the store, and turns a thousand static members
-that restart at once into a few writes.
+This preserves the order in which records reach the store, and turns a thousand static members that
+restart at once into a few writes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ class WriteReason(Struct, frozen=True):
 
 class SaveGroup(WriteReason, frozen=True):
     """The group is new or has become Empty, or a failed write left the store in doubt. No request
-    waits for it."""
+    waits for this."""
 
 
 class DeleteGroup(WriteReason, frozen=True):
     """The group is to be removed."""
 
     call: object | None
-    """None: the client was answered when the first attempt failed, this is another one."""
+    """None on a retry: the client was answered when the first attempt failed."""
 
 
 class Writes:
-    """The write in flight and what waits for the next one."""
+    """The write in flight and the reasons for the next one."""
 
     def __init__(self, revision: int = 0) -> None:
         self.revision = revision
@@ -41,14 +41,14 @@ class Writes:
         return self.revision
 
     def end(self, token: int) -> list[WriteReason]:
-        """The reasons of that write; none, if it is not the one in flight."""
+        """Return the reasons of that write; none if it is not the one in flight."""
         if token != self.revision:
             return []
         reasons, self.in_flight = self.in_flight, []
         return reasons
 
     def abandon(self) -> list[WriteReason]:
-        """Returns everything that was wanted. An outcome reported later is ignored."""
+        """Return all reasons. An outcome that is reported later is ignored."""
         reasons = self.in_flight + self.waiting
         self.in_flight, self.waiting = [], []
         return reasons
