@@ -1,4 +1,4 @@
-"""What a restart asks for, a store that lost its tail, and the end of ownership."""
+"""How a transactional id survives a restart, a store that lost its tail, and a change of owner."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def maim(transaction: Transaction, now_ms: int) -> list[Effect]:
 
 
 def unload(transaction: Transaction, now_ms: int) -> list[Effect]:
-    """Another worker owns the id from now on, or this one stops: whoever waits gets
-    NOT_COORDINATOR. What is stored stays; the outcome of a write in flight is not waited for."""
+    """Give the id up, because another worker owns it or this one stops: waiting requests get
+    NOT_COORDINATOR. The stored record stays, and nobody waits for a write in flight."""
     transaction.now_ms = now_ms
     write, transaction.write = transaction.write, None
     for request in write.requests() if write is not None else ():

@@ -1,8 +1,8 @@
-"""`Transaction`: one transactional id and its transactions. Events in, effects out.
+"""`Transaction` is one transactional id and its transactions: events in, effects out.
 
-Requests are decided in the order in which they came, by `rules.py`, against what is stored: as long
-as a write is in flight, those that come wait for it. `recovery.py` has what a restart and a store
-that lost its tail ask for.
+`rules.py` decides requests in the order of their arrival, against the stored record. While a write
+is in flight, new requests wait for it. `recovery.py` handles restarts and a store that lost its
+tail.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from moldau.broker.txn.writes import Waiting, Write
 
 
 class Transaction(Machine):
-    """README.md says what it does in each state.
+    """A transactional id. README.md lists its behaviour in each state.
 
-    `now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
+    `now_ms` is in epoch milliseconds and must never go back: the coordinator reads the wall clock
     once, at its start, and adds the monotonic clock.
     """
 
@@ -51,7 +51,7 @@ class Transaction(Machine):
         return self.take_effects()
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Remove the id if it has not been used for long."""
+        """Remove the id if it has been unused for too long."""
         self.now_ms = now_ms
         record = self.record
         if record is None or self.write is not None:
@@ -66,7 +66,7 @@ class Transaction(Machine):
 
     def _requested(self, event: Request) -> None:
         if self.write is not None and isinstance(event, Add) and self._is_in(event):
-            # Whatever is being written: these partitions are stored already.
+            # These partitions are stored already, whatever is being written.
             assert self.record is not None
             self.reply(event, AddAnswer(ErrorCode.NONE, self.record.number))
             return
@@ -84,10 +84,10 @@ class Transaction(Machine):
         )
 
     def go_on(self) -> None:
-        """Decide what waits, up to the first request that has to be stored.
+        """Decide the waiting requests, up to the first one that has to be stored.
 
-        Places that others add go into the same write. If no request brings a write, the one begins
-        that was wanted without a request.
+        Partitions that others add share the same write. If no request needs a write, start one that
+        was wanted for another reason.
         """
         if self.write is not None:
             return
@@ -148,7 +148,7 @@ class Transaction(Machine):
                 return rules.end(record, event, self.take_producer_id, self.now_ms)
 
     def _wait(self, waiting: Waiting) -> None:
-        """For the markers of the transaction before."""
+        """Wait for the markers of the previous transaction."""
         if waiting.until_ms is None:
             waiting.until_ms = self.now_ms + self.config.wait_for_markers_ms
         if waiting.until_ms <= self.now_ms:
@@ -175,7 +175,7 @@ class Transaction(Machine):
             self.completed_ms = None
             self.become(write.record)
         elif write.record is None or self.record is None or write.record.state is self.record.state:
-            self.completed_ms = None  # markers may have been written while it was stored
+            self.completed_ms = None  # markers may have been written meanwhile
         for request, answer in write.answers:
             self.reply(request, answer)
         self.repeat(write.markers)
@@ -185,8 +185,8 @@ class Transaction(Machine):
         self.go_on()
 
     def _failed(self, write: Write, error: ErrorCode) -> None:
-        """Nothing has changed, but the store may have it: a later write replaces it. Whoever waits
-        is not kept waiting for another try."""
+        """Handle a failed write. Nothing has changed, but the store may have the record: a later
+        write replaces it. Waiting requests are refused, not kept for the retry."""
         self.in_doubt = True
         self.lost_markers = write.markers + self.lost_markers
         for request in write.requests():
@@ -199,7 +199,7 @@ class Transaction(Machine):
         self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
 
     def settle(self) -> None:
-        """What the state asks for that was just stored, or found in the store."""
+        """Start what follows from a state that was just stored, or read from the store."""
         record = self.record
         if record is None:
             return
@@ -251,7 +251,7 @@ class Transaction(Machine):
         if record is None or record.state is not TxnState.ONGOING:
             return
         deadline_ms = record.started_ms + record.timeout_ms
-        if self.now_ms < deadline_ms:  # it was armed for a transaction before
+        if self.now_ms < deadline_ms:  # it was armed for an earlier transaction
             self.arm(TimerKind.TIMEOUT, deadline_ms)
             return
         self.is_overdue = True
@@ -270,7 +270,7 @@ class Transaction(Machine):
         if self.completed_ms is None or self.write is not None:
             return
         due_ms = self.completed_ms + self.config.complete_after_ms
-        if self.now_ms < due_ms:  # it was armed for a transaction before
+        if self.now_ms < due_ms:  # it was armed for an earlier transaction
             self.arm(TimerKind.IDLE, due_ms)
         else:
             self.is_store_wanted = True

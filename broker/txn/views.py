@@ -1,4 +1,5 @@
-"""What is shown of a transactional id: DescribeTransactions, ListTransactions, the command line."""
+"""The view of a transactional id for DescribeTransactions, ListTransactions and the command
+line."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ class TxnView(Struct, frozen=True):
     producer_epoch: int
     timeout_ms: int
     started_ms: int
-    """-1: no transaction since InitProducerId."""
+    """-1 if there was no transaction since InitProducerId."""
     number: int
     partitions: tuple[TxnPartition, ...]
 
