@@ -26,9 +26,8 @@ from moldau.broker.tls.handshake_queue import HandshakeQueue
 logger = logging.getLogger("moldau.tls")
 
 SHUTDOWN_S = 5.0
-# What the system receives of a connection before it is read, as in Kafka
-# (socket.receive.buffer.bytes). OpenSSL and uvloop keep buffers as large as the largest piece ever
-# read: with this at most 0.5 MB together.
+# The system's receive buffer for a connection, as in Kafka (socket.receive.buffer.bytes). OpenSSL
+# and uvloop keep buffers as large as the largest piece ever read; this limits them to 0.5 MB.
 RECEIVE_BUFFER = 100 << 10
 MAX_UNREAD = 1 << 16  # bytes that TLS keeps of a connection that is not read from; else 512 KB
 NEVER_S = 86_400.0  # uvloop's own limit, which counts from the start
@@ -37,7 +36,7 @@ BEGUN_PER_TURN = 8  # handshakes; others have their turn in between
 BYTES_RECEIVED = 128  # where Linux has them in tcp_info
 REFUSED_S, MAX_REFUSED = 0.1, 1000
 
-# What OpenSSL says, and what it means for the operator.
+# OpenSSL's reasons, and what they mean for the operator.
 _NOT_TLS = "it does not speak TLS: a plaintext client on a TLS port?"
 _DISTRUST = "it does not trust our certificate: has it the right ssl.truststore or ssl.ca.location?"
 _REASONS = {
@@ -58,7 +57,7 @@ _REASONS = {
 
 
 class Unfinished:
-    """A connection before the end of its handshake."""
+    """A connection whose handshake has not ended."""
 
     __slots__ = ("peer", "received", "socket", "task")
 
@@ -98,8 +97,8 @@ class TlsServer(Acceptor):
         refuses: Callable[[str], bool] = lambda _: False,
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`refuses`: whether clients from an address are too many already, so that they need not
-        cost a handshake."""
+        """`refuses` tells whether an address has too many connections already: then none of its
+        clients costs a handshake."""
         self._protocol = protocol
         self._context = context
         self._refuses = refuses
@@ -116,11 +115,11 @@ class TlsServer(Acceptor):
 
     @property
     def unfinished(self) -> int:
-        """Connections before the end of their handshake."""
+        """The number of connections whose handshake has not ended."""
         return len(self._unfinished)
 
     def close(self) -> None:
-        """Accept no more. Handshakes under way end too; connections that are made stay."""
+        """Stop accepting. Handshakes in progress end too; established connections stay."""
         super().close()
         if self._checking is not None:
             self._checking.cancel()
@@ -173,7 +172,7 @@ class TlsServer(Acceptor):
         self._begin()
 
     def _end(self, each: Unfinished) -> None:
-        """Before its handshake has ended."""
+        """End a connection before its handshake has ended."""
         self._queue.ended(each)
         self._unfinished.discard(each)
         if each.task is not None:
@@ -204,7 +203,7 @@ class TlsServer(Acceptor):
     # --- refused ---
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """Closed a moment later: a client that tries again at once is slowed down."""
+        """Close a connection a moment later, which slows down clients that retry at once."""
         self._refused.add(accepted)
         if len(self._refused) > min(MAX_REFUSED, descriptors.reserved() // 4):
             self._turn_away(accepted)
@@ -234,7 +233,7 @@ class TlsServer(Acceptor):
                 ssl_handshake_timeout=NEVER_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
-            # asyncio's types lack the method, which both loops have.
+            # asyncio's types lack this method, which both event loops have.
             cast("Any", transport).set_read_buffer_limits(MAX_UNREAD)
         except ssl.SSLCertVerificationError as fault:
             self._failed("certificate", peer, f"its certificate: {fault.verify_message}")
@@ -242,7 +241,7 @@ class TlsServer(Acceptor):
             reason = fault.reason or "no reason given"
             self._failed(reason, peer, _REASONS.get(reason) or reason.lower().replace("_", " "))
         except OSError:
-            pass  # it hung up: a port scan, a health check
+            pass  # it hung up, like a port scan or a health check
         except asyncio.CancelledError:
             accepted.close()
             raise
