@@ -1,21 +1,21 @@
-"""A question to a worker: what may this user see? Asked by the console, for those who log in to it.
+"""A private request to a worker: which names may this user see? The console asks it for its users.
 
-What the console shows of reports is limited to the answer. One msgpack document each way: the
-identity of the user, and the names of what it may describe.
+The console shows only these parts of reports. The request and the reply are one msgpack document
+each: the identity of the user, and the names of what it may describe.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-# Not an API of Kafka: served on unix sockets only, to the operator.
+# This is not an API of Kafka: it is served to the operator, on unix sockets only.
 VISIBLE = 32759
 
 
 class VisibleNames(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`topics` of the cluster, `groups` of this worker; neither where it is `everything`."""
+    """`topics` of the cluster and `groups` of this worker; both are empty with `everything`."""
 
-    is_over: bool = False  # the session: its user was removed, or has another password
+    is_over: bool = False  # the session is over: its user was removed or has another password
     everything: bool = False
     cluster: bool = False  # the user may describe the cluster
     topics: list[str] = []
@@ -31,5 +31,5 @@ def encode_visible(found: VisibleNames) -> bytes:
 
 
 def decode_visible(data: bytes) -> VisibleNames:
-    """Raises ValueError."""
+    """Decode the reply. Raises ValueError."""
     return _decoder.decode(data)

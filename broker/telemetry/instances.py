@@ -69,9 +69,7 @@ class Instance:
 
     def __init__(self, instance_id: bytes, asker: Asker) -> None:
         self.instance_id = instance_id
-        self.text = (
-            base64.urlsafe_b64encode(instance_id).decode().rstrip("=")
-        )  # as in Kafka's tools
+        self.text = base64.urlsafe_b64encode(instance_id).decode().rstrip("=")  # Kafka's form
         self.asker = asker
         self.values = Values()
         self.pushed_ms = 0  # since 1970; 0 if it has pushed nothing
