@@ -31,7 +31,7 @@ from moldau.broker.coordinator.transaction_coordinator import REPLICATED_WITHIN_
 from moldau.broker.coordinator.transaction_services import TransactionServices
 from moldau.broker.coordinator.upkeep import GroupUpkeep
 from moldau.broker.dispatch import Dispatcher
-from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.topics import TopicFacts, TopicLookup
 from moldau.broker.handlers.private.connection_limits import ConnectionLimitsFeed
 from moldau.broker.handlers.private.ended_sessions import SessionEnder
 from moldau.broker.handlers.private.metrics import MetricsCollector
@@ -65,8 +65,8 @@ from moldau.broker.security.quota_rates import Windows
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.connections import Connections
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.kafka.limits import connection_limits
 from moldau.broker.settings.processes import WorkerSettings
+from moldau.broker.settings.static_config import connection_limits
 from moldau.broker.store.store import Store
 from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.log_integrity import LogIntegrity
@@ -343,13 +343,13 @@ def background(parts: Parts) -> list[Coroutine[Any, Any, None]]:
     return found
 
 
-def _topics_seen(topics: Topics) -> TopicsSeen:
+def _topics_seen(topics: Topics) -> TopicLookup:
     """Topics as the state machine of groups sees them."""
 
     def facts(topic: Topic | None) -> TopicFacts | None:
         return None if topic is None else TopicFacts(topic.name, topic.topic_id, topic.partitions)
 
-    return TopicsSeen(
+    return TopicLookup(
         lambda name: facts(topics.get(name)),
         lambda topic_id: facts(topics.by_id(topic_id)),
         lambda: [topic.name for topic in topics.all()],

@@ -16,7 +16,7 @@ from moldau.broker.errors import StoreFault
 from moldau.broker.net import descriptors
 from moldau.broker.process import BootFailure, collect_seldom, run, say_ready, watch_parent
 from moldau.broker.settings.processes import WorkerSettings
-from moldau.broker.settings.static import static_config
+from moldau.broker.settings.static_config import static_config
 from moldau.broker.store.store import Store, StoreFiles, reached
 from moldau.broker.store.topics import Change
 

@@ -1,4 +1,4 @@
-"""The router process: it forwards each request to the worker that serves it. See README.md.
+"""The router process forwards each request to the worker that serves it. See README.md.
 
-Knows the wire, the errors, the settings and the placement of the broker, and nothing else of it.
+It imports the wire, the errors, the settings and the placement of the broker, and nothing else.
 """

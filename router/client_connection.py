@@ -1,4 +1,4 @@
-"""A client's connection to the router: its parts, and what passes between them.
+"""A client's connection to the router: its parts, and how they work together.
 
     transport    the client's socket: whether it is read from, how it is closed
     replies      the order of replies, and what each worker owes
@@ -6,8 +6,8 @@
     requests     requests on their way to the workers
 
 Nothing is buffered without bound: the client is not read from while a worker's socket is full,
-while it does not read its own replies, or while it has too many unanswered requests. What is kept
-of requests counts against the memory that all clients share (broker/net/frame_memory.py).
+while it does not read its own replies, or while it has too many unanswered requests. Request bytes
+that are kept count against the memory that all clients share (broker/net/frame_memory.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from moldau.router.worker_connections import WorkerConnections
 logger = logging.getLogger("moldau.router")
 limited = LimitedLog(logger)
 
-HALF_SENT = "half_sent"  # why a client was closed, as metrics name it
+HALF_SENT = "half_sent"  # why a client was closed, as the metrics name it
 READ_AT_ONCE = 256 << 10  # bytes, at most
 
 
@@ -69,7 +69,7 @@ class ClientConnection(asyncio.Protocol):
     def __init__(
         self, state: RouterState, clients: set[ClientConnection], listener: Listener | None
     ) -> None:
-        """`listener`: where it came in; None on the unix socket."""
+        """`listener` is where the client came in; None on the unix socket."""
         self.listener = listener
         self._state = state
         self._clients = clients
@@ -85,10 +85,10 @@ class ClientConnection(asyncio.Protocol):
         self.last_active = 0.0  # the last time `is_idle` found it active
         self._was_active = True  # since then
         self._is_draining = False
-        self._memory = 0  # of requests that are not with a worker yet, as it is counted
-        self._unfinished = 0, 0  # of the request that has not arrived whole
+        self._memory = 0  # counted bytes of requests that no worker has yet
+        self._unfinished = 0, 0  # bytes of the request that has not arrived completely
         self._awaits_room = False
-        self._turn_is_due = False  # its requests go on in the event loop's next turn
+        self._turn_is_due = False  # its requests continue in the next turn of the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport.attach(transport)
@@ -115,8 +115,8 @@ class ClientConnection(asyncio.Protocol):
         return self.identity.host
 
     def _know_software(self, frame: bytes) -> None:
-        """Workers that are connected to from now on learn what the client says it is: clients
-        send ApiVersions first."""
+        """Tell workers that are connected from now on the client's name and version: clients send
+        ApiVersions first."""
         header = read_request_header(frame)
         if header.api is not None:
             request, _ = header.api.request_codec(header.api_version).decode(frame, header.body_at)
@@ -126,7 +126,8 @@ class ClientConnection(asyncio.Protocol):
     # --- over the unix socket ---
 
     def _private(self, frame: bytes) -> bytes | None:
-        """What is not Kafka's: for whom the operator speaks, and what the router is asked."""
+        """Handle private requests: the operator names the user it speaks for, or asks the router
+        for metrics."""
         header = read_request_header(frame)
         if header.api_key != PREAMBLE.key:
             return self._state.private_reply(frame)
@@ -149,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
         if listener is None or not listener.uses_sasl:
             return
         if listener.sasl is None:
-            self.abort()  # never open by a mistake in the settings
+            self.abort()  # a mistake in the settings must never open a listener
             return
         self.identity = msgspec.structs.replace(self.identity, role=Role.UNAUTHENTICATED)
         self.requests = ClientLogin(self, listener.sasl, self._state)
@@ -162,7 +163,8 @@ class ClientConnection(asyncio.Protocol):
         self.go_on()
 
     def logged_in(self, identity: Identity, rest: bytes) -> None:
-        """For the first time or again; `rest` was received behind the login."""
+        """The client has logged in, for the first time or again; `rest` was received after the
+        login."""
         self.identity = identity
         self._state.limiter.authenticated(self)
         for connection in self.workers.every:
@@ -173,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
         self._state.loop.call_soon(self._go_on_after_login, rest)
 
     def _go_on_after_login(self, rest: bytes) -> None:
-        """Not within the login's own code, which has ended with it."""
+        """This runs outside the login's own code, which has ended with it."""
         if not self.is_closed:
             self.data_received(rest) if rest else self._update_reading()
 
@@ -201,8 +203,8 @@ class ClientConnection(asyncio.Protocol):
             self._reject(fault)
 
     def go_on(self) -> None:
-        """Forward what was kept, now that something has changed. Not for a client that does not
-        read: the router's own replies to it would pile up."""
+        """Forward kept requests after a change. A client that does not read is left out: the
+        router's own replies to it would pile up."""
         if self.requests.kept and not self.transport.is_write_paused:
             try:
                 self.requests.go_on()
@@ -241,7 +243,7 @@ class ClientConnection(asyncio.Protocol):
         frames.hold(self, self._memory, size, have, now, is_new=is_new)
         if not size or self._awaits_room or self.is_closed:
             return
-        # Counted from now on, as it may arrive at any time.
+        # It counts from now on, as it may arrive at any time.
         self._memory += min(size - have, READ_AT_ONCE)
         if not frames.ask(self, self._memory, now):
             self._awaits_room = True
@@ -323,21 +325,21 @@ class ClientConnection(asyncio.Protocol):
     # --- workers that die ---
 
     def worker_unreachable(self, connection: WorkerConnection) -> None:
-        """Another worker gets all that was to be sent. It refuses what only the unreachable one
-        could have answered with NOT_COORDINATOR."""
+        """Send everything to another worker. It answers NOT_COORDINATOR to requests that only the
+        unreachable worker could serve."""
         self._state.workers.unreachable(connection.worker)
         if self.is_closed or not self.workers.redirect(connection):
             self.worker_lost(connection)
 
     def worker_lost(self, connection: WorkerConnection) -> None:
-        """What it owes cannot come any more."""
+        """Give up the replies that the worker owes."""
         self._state.connections.discard(connection)
         self.workers.lost(connection)
         if self.is_closed:
             return
         owed = connection.replies.give_up()
         if None in owed or connection.sent_without_reply or self.requests.is_halfway_to(connection):
-            # Clients reconnect and retry; there is no other way to report an unknown outcome.
+            # Clients reconnect and retry. There is no other way to report an unknown outcome.
             logger.info(
                 "closing %s: worker %d left its requests unanswered", self.peer, connection.worker
             )
@@ -355,14 +357,14 @@ class ClientConnection(asyncio.Protocol):
     # --- the end ---
 
     def is_idle(self, now: float, idle_s: float) -> bool:
-        """Whether nothing was unanswered or new for `idle_s`. Activity since the last call counts
+        """True if nothing was unanswered or new for `idle_s`. Activity since the last call counts
         as of now."""
         if self._was_active:
             self._was_active, self.last_active = False, now
         return not self.replies and now - self.last_active > idle_s
 
     def drain(self) -> None:
-        """Take no further request; close when those begun have got their replies."""
+        """Take no further requests, and close once those begun have their replies."""
         self._is_draining = True
         self.requests.stop()
         if not self.replies:
@@ -371,7 +373,7 @@ class ClientConnection(asyncio.Protocol):
             self._update_reading()
 
     def close(self) -> None:
-        """Hang up; what is written already still reaches a client that reads."""
+        """Hang up. Bytes that are already written still reach a client that reads."""
         self.transport.close()
         self._leave()
 

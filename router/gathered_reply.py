@@ -1,4 +1,4 @@
-"""The reply to one request that was sent to several workers: complete when all have replied."""
+"""The reply to a request that was sent to several workers. It is complete when all have replied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from moldau.router.unavailable import unavailable_response
 
 
 class GatheredReply:
-    """Collects the workers' responses; `frame` is the merged response frame once all are there."""
+    """Collects the workers' responses. `frame` is the merged response frame once all have
+    arrived."""
 
     __slots__ = ("_api", "_correlation_id", "_keys", "_requests", "_responses", "_version", "frame")
 
@@ -35,12 +36,12 @@ class GatheredReply:
         self.frame: bytes | None = None
 
     def deliver(self, worker: int, frame: bytes) -> None:
-        """A worker's response frame, without its length. Raises MalformedMessage."""
+        """Take a worker's response frame, without its length. Raises MalformedMessage."""
         _, message = read_response(self._api, self._version, frame)
         self._add(worker, message)
 
     def fail(self, worker: int) -> None:
-        """A worker is down: its part of the request gets COORDINATOR_NOT_AVAILABLE."""
+        """Answer the part of a worker that is down with COORDINATOR_NOT_AVAILABLE."""
         message = unavailable_response(self._api, self._version, self._requests[worker])
         assert message is not None, f"{self._api.name} is split and has no error response"
         self._add(worker, message)

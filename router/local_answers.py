@@ -1,4 +1,4 @@
-"""The replies of the router's own: ApiVersions and FindCoordinator. Pure."""
+"""Replies that the router makes itself: ApiVersions and FindCoordinator. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from moldau.broker.wire.frame import (
 from moldau.broker.wire.response_template import ResponseTemplate
 from moldau.broker.wire.schema import Message
 
-MAX_CACHED_BYTES, MAX_CACHED = 512, 2048  # of a request; requests
+MAX_CACHED_BYTES, MAX_CACHED = 512, 2048  # maximum size of a request; maximum number of requests
 
 
 class LocalAnswers:
     """Replies to requests whose route is LOCAL.
 
-    The same requests come again and again, so replies are cached by the bytes of the request. They
-    are valid while all workers are up, and not used otherwise: the groups of a worker that is down
-    have no coordinator. `is_up` is shared with, and changed by, the owner of this object.
+    Clients repeat the same requests, so replies are cached by the bytes of the request. They are
+    valid while all workers are up, and not used otherwise: the groups of a worker that is down have
+    no coordinator. `is_up` is shared with the owner of this object, which changes it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LocalAnswers:
         return len(self._cached)
 
     def reply(self, frame: bytes) -> bytes:
-        """The response frame to a request frame. Raises MalformedMessage."""
+        """Return the response frame to a request frame. Raises MalformedMessage."""
         if not all(self._is_up):
             return self._encode_reply(frame)
         request = frame[:CORRELATION_ID_AT] + frame[CORRELATION_ID_END:]
@@ -57,7 +57,8 @@ class LocalAnswers:
         return cached.answer(frame)
 
     def refuse_login(self, frame: bytes) -> bytes:
-        """Where clients do not log in, or have done so. Not cached: it may contain a password."""
+        """Refuse a login where clients do not log in, or have done so. This is not cached, since
+        the request may contain a password."""
         return self._encode_reply(frame)
 
     def _encode_reply(self, frame: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""One login of a client, relayed to a worker over a connection of its own.
+"""One login of a client, relayed to a worker over its own connection.
 
-The worker has the users; the state of the login lives in its connection, as on a direct port.
-Behind every token the router asks who has logged in, so that it knows when, and as whom.
+The worker knows the users; the state of the login lives in its connection, as on a direct port.
+After every token the router asks who has logged in, so that it knows when, and as whom.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ _QUESTION = WHO_AM_I.request(None)
 
 class Asker(Protocol):
     def answered(self, reply: bytes, identity: Identity) -> None:
-        """The worker's reply to SaslAuthenticate (with its length), and who the client is now."""
+        """Take the worker's reply to SaslAuthenticate (with its length), and the client's identity
+        now."""
 
     def relay_lost(self, reply: bytes) -> None:
-        """The worker has hung up; `reply` is its last one, the reason, or empty."""
+        """The worker has hung up; `reply` is its last one, which tells the reason, or empty."""
 
 
 class LoginRelay(asyncio.Protocol):
@@ -52,7 +53,7 @@ class LoginRelay(asyncio.Protocol):
             self._lost()
 
     def send(self, request: bytes) -> None:
-        """A SaslAuthenticate request, with its length."""
+        """Send a SaslAuthenticate request, with its length."""
         if self._transport is None:
             self._unsent += request + _QUESTION
         else:

@@ -1,4 +1,4 @@
-"""Several workers' responses to one request become one, in the order of the request. Pure."""
+"""Merges the responses of several workers to one request, in the order of the request. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moldau.broker.wire.apis import Api, ApiKey
 from moldau.broker.wire.schema import Message
 from moldau.router.routing import SPLIT_FIELDS
 
-# Where the responses of all workers list what each of them owns: the list, and the id in its items.
+# For responses in which every worker lists its own items: the list, and the id of its items.
 LISTS = {
     ApiKey.LIST_GROUPS: ("groups", "group_id"),
     ApiKey.LIST_TRANSACTIONS: ("transaction_states", "transactional_id"),
@@ -18,16 +18,16 @@ LISTS = {
 
 
 def merge(api: Api, keys: Sequence[str], responses: Sequence[Message]) -> Message:
-    """One response out of the responses to the parts of a request.
+    """Merge the responses to the parts of a request.
 
     `keys` are the groups or transactional ids of the request, in its order. ListGroups and
-    ListTransactions name none: what the workers list follows one another in the order of the
-    responses, and what two of them list appears once.
+    ListTransactions name none: the workers' lists are joined in the order of the responses, and an
+    item that two of them list appears once.
     """
     merged: Any = api.response()
     merged.throttle_time_ms = max(_int(each, "throttle_time_ms") for each in responses)
     if hasattr(merged, "error_code"):
-        # The error of one worker stands beside the groups of the others.
+        # The error of one worker is returned together with the groups of the others.
         merged.error_code = next(filter(None, (_int(each, "error_code") for each in responses)), 0)
     if hasattr(merged, "unknown_state_filters"):
         # Every worker that is up returns the same ones.
@@ -50,7 +50,8 @@ def _list(message: Message, field: str) -> list[Any]:
 
 
 def _in_order_of(keys: Sequence[str], items: list[Any], key: str) -> list[Any]:
-    """Each item as often as it was asked for, or as often as it was returned if that is more."""
+    """Return each item as often as it was asked for, or as often as it was returned if that is
+    more."""
     id_of = attrgetter(key)
     by_id: dict[str, list[Any]] = {}
     for item in items:

@@ -1,18 +1,19 @@
-"""The order of a client's replies, and what each worker still owes. No I/O of its own.
+"""The order of a client's replies, and the replies that each worker still owes. It does no I/O
+itself.
 
 Kafka clients expect replies in the order of their requests, while workers reply in any order. A
 `ReplyQueue` has one slot per unanswered request of the client:
 
     WorkerReplies    the next reply of this worker connection, passed on as it arrives
-    bytes            a reply of the router's own
+    bytes            a reply that the router made
     GatheredReply    a reply merged from those of several workers
 
-Whatever fills the first slot is written to the client; replies of the other workers wait on their
+Bytes for the first slot are written to the client. Replies of the other workers wait in their
 sockets, which are not read from meanwhile.
 
-A worker replies in the order in which it was asked, so that `WorkerReplies.owed` is enough to know
-what each of its replies is for. Replies are passed on in the pieces in which they arrive; only the
-parts of a gathered reply are collected whole.
+A worker replies in the order in which it was asked, so `WorkerReplies.owed` suffices to know what
+each of its replies is for. Replies are passed on in the pieces in which they arrive; only the parts
+of a gathered reply are collected completely.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from moldau.router.transport import PausableTransport, Pause, piece_of
 logger = logging.getLogger("moldau.router")
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
-MAX_OWN_BYTES = 1 << 20  # of the router's own replies that wait for their turn
+MAX_OWN_BYTES = 1 << 20  # bytes of the router's own replies that wait for their turn
 
 MIN_REPLY = LENGTH_SIZE + MIN_RESPONSE
 
-# The reply a worker's response is a part of, and the worker that was asked.
+# The reply that a worker's response is a part of, and the worker that was asked.
 PartOf = tuple[GatheredReply, int]
 
 
 class WorkerReplies:
-    """The replies of one worker connection: what they are for, and how far they were received.
+    """The replies of one worker connection: their purpose, and how far they were received.
 
-    A record: its ReplyQueue reads and writes it.
+    This is a record that its ReplyQueue reads and writes.
     """
 
     __slots__ = ("collected", "frames", "held", "owed", "partial_length", "transport")
 
     def __init__(self, transport: PausableTransport) -> None:
         self.transport = transport
-        # What the next replies are for, in order. None: for the client, passed on.
+        # The purpose of the next replies, in order. None: passed on to the client.
         self.owed: deque[PartOf | None] = deque()
         self.held = b""  # received before their turn
         self.partial_length = b""  # the first bytes of a reply's length
@@ -55,7 +56,7 @@ class WorkerReplies:
         self.collected: bytearray | None = None  # the current reply, if it is a part
 
     def give_up(self) -> list[PartOf | None]:
-        """The worker is gone: what it owed."""
+        """Return the replies that a worker that is gone still owed."""
         owed = list(self.owed)
         self.owed.clear()
         self.held = self.partial_length = b""
@@ -84,25 +85,27 @@ class ReplyQueue:
     # --- what is expected ---
 
     def expect(self, replies: WorkerReplies) -> bool:
-        """The next request is answered by this worker connection. False: there is no room for a
-        further one."""
+        """Expect the reply to the next request from this worker connection. Returns False if there
+        is no room for another one."""
         slots = self._slots
         slots.append(replies)
         replies.owed.append(None)
         return len(slots) < MAX_UNANSWERED
 
     def expect_gathered(self, gathered: GatheredReply) -> None:
-        """The next request is answered by several workers: see `expect_part`, then `advance`."""
+        """Expect the reply to the next request from several workers: see `expect_part`, then
+        `advance`."""
         self._slots.append(gathered)
 
     def expect_part(self, replies: WorkerReplies, gathered: GatheredReply, worker: int) -> None:
-        """The next reply of this worker connection is that worker's part of a gathered reply."""
+        """Expect the next reply of this worker connection as that worker's part of a gathered
+        reply."""
         replies.owed.append((gathered, worker))
 
     # --- replies ---
 
     def add(self, reply: bytes) -> None:
-        """The reply to the next request, made by the router."""
+        """Add the router's own reply to the next request."""
         if self._slots:
             self._slots.append(reply)
             self._own_bytes += len(reply)
@@ -111,7 +114,7 @@ class ReplyQueue:
             self._transport.write(reply)
 
     def receive(self, replies: WorkerReplies, data: bytes) -> None:
-        """Bytes from a worker."""
+        """Take bytes from a worker."""
         owed, slots = replies.owed, self._slots
         if (
             owed  # the usual case: one whole reply, and it is its turn
@@ -134,7 +137,7 @@ class ReplyQueue:
                 self.advance()
 
     def advance(self) -> None:
-        """Write to the client all that has its turn."""
+        """Write everything whose turn it is to the client."""
         slots = self._slots
         while slots:
             slot = slots[0]
@@ -156,12 +159,13 @@ class ReplyQueue:
             self._transport.write(frame)
 
     def _cut(self, replies: WorkerReplies, data: bytes) -> None:
-        """Replies, or pieces of them: to the client, to a gathered reply, or held."""
+        """Cut received bytes into replies or pieces: for the client, a gathered reply, or a later
+        turn."""
         owed, slots, frames = replies.owed, self._slots, replies.frames
         if replies.partial_length:
             data = replies.partial_length + data
             replies.partial_length = b""
-        at = start = 0  # what lies between them goes to the client in one piece
+        at = start = 0  # contiguous bytes for the client are written in one piece
         have = len(data)
         while at < have:
             if frames.left:
@@ -200,7 +204,7 @@ class ReplyQueue:
                     assert collected is not None
                     replies.collected = None
                     if not _deliver(part_of, collected):
-                        # Still owed: it is given up when the connection has ended.
+                        # It is still owed: it is given up when the connection has ended.
                         replies.transport.abort()
                         return
                 owed.popleft()
@@ -208,7 +212,8 @@ class ReplyQueue:
             self._transport.write(piece_of(data, start, at))
 
     def _close(self, reason: str) -> None:
-        """What a worker sends does not fit what it was asked: earlier replies may be wrong too."""
+        """Close the client: the worker's replies do not match the requests, so earlier ones may be
+        wrong too."""
         logger.error("closing a client: its worker sent %s", reason)
         self._transport.abort()
 

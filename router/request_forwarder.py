@@ -1,7 +1,8 @@
-"""The requests of one client, forwarded to the workers they are for.
+"""Forwards the requests of one client to the workers that serve them.
 
-Requests go on in the pieces in which they arrive: a large Produce is never held whole. What cannot
-go on yet is kept, and the client is not read from meanwhile (see `may_read`).
+Requests are forwarded in the pieces in which they arrive: a large Produce is never kept completely.
+Bytes that cannot be forwarded yet are kept, and the client is not read from meanwhile (see
+`may_read`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from moldau.router.unavailable import unavailable_reply
 from moldau.router.worker_connection import WorkerConnection
 from moldau.router.worker_connections import WorkerConnections
 
-# Enough to route nearly every request; if not, all that was received of it is looked at.
+# Enough to route nearly every request; otherwise everything received of it is looked at.
 FIRST_HEAD_BYTES = 2048
 # Requests forwarded before other connections get their turn, however fast a client sends them.
 MAX_PER_TURN = 256
-SERVED_HERE = 16  # what a reply that is made here counts: so many times the work of forwarding
+SERVED_HERE = 16  # the cost of a reply that is made here, in units of forwarding one
 
 _API_VERSIONS = ApiKey.API_VERSIONS.to_bytes(2)
 _SASL_HANDSHAKE = ApiKey.SASL_HANDSHAKE.to_bytes(2)
@@ -33,10 +34,10 @@ FORWARDED = frozenset({RouteKind.LEADER, RouteKind.SPREAD, RouteKind.OWNER, Rout
 
 
 class CannotForward(Exception):
-    """The client's connection has to be closed: there is no other way to report the reason."""
+    """The client's connection has to be closed, as there is no other way to report the reason."""
 
 
-# What forwarding may raise. In each case the connection is closed.
+# The exceptions of forwarding. In each case the connection is closed.
 FAULTS = (CannotForward, InvalidFrameSize, MalformedMessage)
 
 
@@ -73,30 +74,29 @@ class RequestForwarder:
         self._enough = 0  # how much has to be kept before it is worth looking at again
         self._target: WorkerConnection | None = None  # gets the rest of the current request
         self._frames = FrameTracker(MIN_REQUEST, state.max_request_bytes)
-        self._waits_for_replies = False  # the next request goes on when nothing is unanswered
-        self.yields = False  # other connections have their turn first
+        self._waits_for_replies = False  # the next request continues when nothing is unanswered
+        self.yields = False  # other connections take their turn first
         self.is_stopped = False  # no further request is forwarded
         self.uses_logins = False  # the client has logged in, and may do so again
         self.hands_over = False  # what is kept begins a login
-        self.session_is_over = False  # only a login is taken
-        # Replies to requests that are not Kafka's (b"": it has none): set for the operator's
-        # connections.
+        self.session_is_over = False  # only a login is accepted
+        # Replies to private requests (b"" if it has none): set for the operator's connections.
         self.private: Callable[[bytes], bytes | None] | None = None
-        # Sees the client's ApiVersions requests: set where its name and version are wanted.
+        # Sees the client's ApiVersions requests: set if its name and version are wanted.
         self.on_versions: Callable[[bytes], None] | None = None
 
     # --- state ---
 
     @property
     def may_read(self) -> bool:
-        """Whether more requests can be taken from the client."""
+        """True if more requests can be taken from the client."""
         if self.is_stopped:
             return self._frames.left > 0
         return not self._must_wait
 
     @property
     def _must_wait(self) -> bool:
-        """Whether the next request cannot go on although it was received."""
+        """True if the next request cannot be forwarded although it was received."""
         replies = self._replies
         return (
             self.is_stopped
@@ -107,12 +107,13 @@ class RequestForwarder:
 
     @property
     def is_inside_request(self) -> bool:
-        """Whether a part of a request was forwarded, and its rest has not come yet."""
+        """True if a part of a request was forwarded, and its rest has not arrived yet."""
         return self._frames.left > 0
 
     @property
     def memory(self) -> int:
-        """What is kept, and what the worker has not taken of a request whose rest is to come."""
+        """The bytes that are kept, and those that the worker has not taken of an incomplete
+        request."""
         memory = len(self.kept)
         if self._frames.left and self._target is not None:
             memory += self._target.transport.unsent_bytes
@@ -120,8 +121,8 @@ class RequestForwarder:
 
     @property
     def unfinished(self) -> tuple[int, int]:
-        """How much has arrived of the last request, and its size; 0, 0: all of it, or it waits for
-        something else."""
+        """Return how much of the last request has arrived, and its size; 0, 0 if it is complete or
+        waits for something else."""
         frames = self._frames
         if frames.left:
             return frames.size - frames.left, frames.size
@@ -132,7 +133,7 @@ class RequestForwarder:
         return (have, size) if have < size else (0, 0)
 
     def is_halfway_to(self, connection: WorkerConnection) -> bool:
-        """Whether this worker has received a part of a request only."""
+        """True if this worker has received only a part of a request."""
         return self._frames.left > 0 and self._target is connection
 
     def stop(self) -> None:
@@ -143,9 +144,10 @@ class RequestForwarder:
     # --- forwarding ---
 
     def receive(self, data: bytes) -> bool:
-        """Forward bytes from the client. True: `may_read` may have changed. Raises FAULTS."""
+        """Forward bytes from the client. Returns True if `may_read` may have changed. Raises
+        FAULTS."""
         if not (self.kept or self._frames.left or self.is_stopped):
-            # The usual case with as little work as possible: one whole request that begins with
+            # The usual case takes as little work as possible: one whole request that begins with
             # the same bytes as an earlier one.
             size = len(data) - LENGTH_SIZE
             if (
@@ -169,16 +171,17 @@ class RequestForwarder:
         return self._forward(data, 0)
 
     def go_on(self) -> None:
-        """Forward what was kept, if it can go on now. Raises FAULTS."""
+        """Forward what was kept, if that is possible now. Raises FAULTS."""
         kept, start = self.kept, self._kept_from
         if len(kept) - start >= self._enough and not (self._must_wait or self._workers.blocked):
             self.kept, self._kept_from = b"", 0
             self._forward(bytes(kept), start)
 
     def _forward(self, data: bytes, at: int, look_up: bool = True) -> bool:
-        """Forward what was received from `at` on, whole requests and pieces; keep the rest. True:
-        `may_read` may have changed. `look_up`: False for one request without a known route."""
-        start = at  # what lies between them goes to `target` in one piece
+        """Forward what was received from `at` on, in whole requests and pieces, and keep the rest.
+        Returns True if `may_read` may have changed. `look_up` is False for one request without a
+        known route."""
+        start = at  # contiguous bytes for `target` are forwarded in one piece
         have = len(data)
         target: WorkerConnection | None = None
         replies, known = self._replies, self._workers.known
@@ -218,7 +221,7 @@ class RequestForwarder:
                 if self.uses_logins and self._begins_login(kind, data, frame_at):
                     break
                 if kind not in FORWARDED:
-                    # First what stands before it: workers see requests in the client's order.
+                    # Forward earlier bytes first: workers see requests in the client's order.
                     _send(target, data, start, at)
                     target = None
                     self._serve(route, data[frame_at:end])
@@ -247,7 +250,7 @@ class RequestForwarder:
         return at < have or not may_go_on or frames.left > 0
 
     def _keep(self, data: bytes, at: int) -> None:
-        """Keep what was not forwarded: without a copy while that is most of it."""
+        """Keep bytes that were not forwarded, without a copy while they are most of the buffer."""
         if 2 * at < len(data):
             self.kept, self._kept_from = data, at
         else:
@@ -263,7 +266,7 @@ class RequestForwarder:
         return found
 
     def _begins_login(self, kind: RouteKind, data: bytes, at: int) -> bool:
-        """Whether a client logs in again: once nothing is unanswered."""
+        """True if a client logs in again, once nothing is unanswered."""
         if kind is RouteKind.LOGIN and data[at : at + 2] == _SASL_HANDSHAKE:
             if self._replies:
                 self._waits_for_replies = True
@@ -275,12 +278,13 @@ class RequestForwarder:
         return False
 
     def end_session(self) -> None:
-        """From now on only a login is taken."""
+        """Accept only a login from now on."""
         self.session_is_over = True
         self._workers.known.clear()
 
     def use_listener(self, listener: str) -> None:
-        """The client is one of this listener, and hears of brokers as its clients do."""
+        """Treat the client as one of this listener, which also decides the addresses of brokers it
+        gets."""
         self._local_answers = self._state.local_answers(listener)
 
     def resume_after_login(self) -> None:
@@ -295,16 +299,16 @@ class RequestForwarder:
     # --- where a request goes ---
 
     def _may_spread(self) -> bool:
-        """Whether a Produce to several leaders can go: the first one must not be overtaken by, nor
-        overtake, those sent to the leaders; from then on all go to one worker."""
+        """True if a Produce to several leaders can be sent. The first one must not overtake, or be
+        overtaken by, those sent to the leaders; from then on all go to one worker."""
         if self._replies and not self._workers.has_spread:
             self._waits_for_replies = True
             return False
         return True
 
     def _choose(self, route: Route, data: bytes, at: int, end: int) -> WorkerConnection | None:
-        """The connection for a request, whose reply is expected from now on; None: it has got its
-        reply here."""
+        """Choose the connection for a request, whose reply is expected from now on. Returns None if
+        it was answered here."""
         kind, workers = route.kind, self._workers
         connection: WorkerConnection | None
         if kind is RouteKind.OWNER:
@@ -363,8 +367,8 @@ class RequestForwarder:
         self._replies.advance()
 
     def _reply_unavailable(self, data: bytes, at: int, end: int) -> None:
-        """The coordinator is down: reply with the error, or close the connection if that cannot
-        be expressed."""
+        """Reply that the coordinator is down, or close the connection if the API has no such
+        error."""
         reply = unavailable_reply(data[at:end]) if end <= len(data) else None
         if reply is None:
             raise CannotForward("the coordinator of its request is down")

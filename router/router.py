@@ -1,11 +1,11 @@
-"""One router process, `python -m moldau.router.router`: started beside the workers.
+"""One router process, `python -m moldau.router.router`, started beside the workers.
 
 It reads its settings as one JSON line on standard input and prints `ready` on standard output when
 it serves, which is when the workers do. Standard input stays open: when it ends, the supervisor is
-gone and the router exits too. SIGTERM drains. Exit code 3: it could not start, and the last line of
-standard error is the reason.
+gone and the router exits too. SIGTERM drains. With exit code 3 it could not start, and the last
+line of standard error is the reason.
 
-Several routers share the port by SO_REUSEPORT: the kernel spreads connections over them.
+Several routers share the port with SO_REUSEPORT: the kernel spreads connections over them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Router:
             await self._workers_up(READY_PATIENCE_S)
 
     async def _workers_up(self, patience_s: float) -> None:
-        """Wait for them, or until the router is stopped."""
+        """Wait for the workers, or until the router is stopped."""
         up = asyncio.ensure_future(self._state.workers.until_up(patience_s))
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((up, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -111,10 +111,11 @@ class Router:
         return ClientConnection(self._state, self._clients, listener)
 
     async def _listen(self) -> None:
-        # They show the same certificates as the workers: one process says when those expire.
+        # Routers show the same certificates as the workers: only one process logs when those
+        # expire.
         first = self.settings.index == 0
         limiter = self._state.limiter
-        # A client of a router has connections to the workers that it needs, up to all of them.
+        # A client of a router has connections to the workers that it needs, at most to all of them.
         limiter.counts.most = descriptors.for_clients(1 + len(self.settings.worker_sockets))
         await self._listening.begin(
             self.settings,
@@ -125,11 +126,11 @@ class Router:
         )
 
     def _use_limits(self, limits: LimitsInForce) -> None:
-        """They were changed while the broker runs."""
+        """Apply limits that were changed at runtime."""
         self._state.limiter.counts.use(limits)
 
     def _close_sessions(self, ended: EndedSessions) -> None:
-        """Of users that were removed, or have another password."""
+        """Close sessions of users that were removed or have another password."""
         for client in list(self._clients):
             if ended.concerns(client.identity):
                 client.close()
@@ -160,9 +161,9 @@ class Router:
                     client.close()
 
     async def shutdown(self) -> None:
-        """Accept no new connection, and wait for the replies to what was forwarded.
+        """Accept no new connections, and wait for the replies to forwarded requests.
 
-        The workers are stopped at the same time, and reply to what is parked.
+        The workers are stopped at the same time, and reply to parked requests.
         """
         self._loop_lag.stop()
         self._listening.close()

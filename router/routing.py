@@ -51,17 +51,17 @@ from moldau.router.routing_fields import (
     size_before_topics,
 )
 
-# A routing key is within the first bytes: behind a client id, a transactional id and a topic.
+# A routing key is within the first bytes: after a client id, a transactional id and a topic.
 MAX_HEAD_BYTES = 128 * 1024
-# Requests that name several ids are collected whole, up to this size.
+# Requests that name several ids are collected completely, up to this size.
 MAX_SPLIT_BYTES = 4 << 20
 MAX_CACHED_ID_BYTES = 256
-# Kafka's sasl.server.max.receive.size: larger ones are not looked at.
+# Kafka's sasl.server.max.receive.size: larger requests are not looked at.
 MAX_LOGIN_BYTES = 512 * 1024
 
 _HEAD = struct.Struct(">hhih")
 
-# Compared with for every request: module names are cheaper than attributes of the enum.
+# These are compared for every request: module names are cheaper than attributes of the enum.
 _LOCAL, _LEADER, _EVERY = Routing.LOCAL, Routing.LEADER, Routing.EVERY
 _LOGIN = Routing.LOGIN
 _COORDINATOR, _COORDINATORS = Routing.COORDINATOR, Routing.COORDINATORS
@@ -81,7 +81,7 @@ class RouteKind(Enum):
 
 
 class RequestPart(NamedTuple):
-    """What one worker is asked of a request that is split."""
+    """The part of a split request that one worker gets."""
 
     worker: int
     frame: bytes  # with its length
@@ -134,7 +134,7 @@ REFUSED = Route(RouteKind.REFUSED)
 
 
 class RoutingTable:
-    """The routes to each of the workers, made once."""
+    """The routes to each of the workers, created once."""
 
     def __init__(
         self, workers: int, *, has_authorizer: bool = False, has_telemetry: bool = False
@@ -152,11 +152,11 @@ class RoutingTable:
 
 
 def find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int]:
-    """Where the request goes whose frame has `size` bytes and begins with `head`, and on how many
-    of its first bytes that depends.
+    """Return the route of a request whose frame has `size` bytes and begins with `head`, and the
+    number of its first bytes on which the route depends.
 
-    Requests that agree in these bytes, except for the correlation id, have the same route. 0: it
-    may depend on any byte. Raises MalformedMessage when it cannot be a request.
+    Requests that agree in these bytes, except for the correlation id, have the same route. 0 means
+    that it may depend on any byte. Raises MalformedMessage if this cannot be a request.
     """
     try:
         return _find_route(head, size, table)
@@ -201,9 +201,9 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
             return ANY, first_id
         at = first_id  # one id, or a single worker: the first one decides
     if routing is _COORDINATOR or routing is _COORDINATORS:
-        if key == TXN_OFFSET_COMMIT:  # the group's owner, not the one of the transactional id
+        if key == TXN_OFFSET_COMMIT:  # the owner of the group, not of the transactional id
             _, at = read_string(head, at, flexible)
-        # The key is the first field of all others; a transactional id may be null.
+        # The key is the first field in all other requests; a transactional id may be null.
         name, end = read_string(head, at, flexible)
         return ANY if name is None else table.owner[_owner(name, table.workers)], end
     if routing is _LOCAL and not (table.has_authorizer and key == ApiKey.FIND_COORDINATOR):
@@ -218,14 +218,16 @@ def _find_route(head: bytes, size: int, table: RoutingTable) -> tuple[Route, int
 
 
 def _wait_for_all(api: Api, size: int, limit: int) -> Route:
-    """Requests that the router decodes, or sends to several workers, must be received whole."""
+    """Requests that the router decodes, or sends to several workers, must be received
+    completely."""
     if size > limit:
         raise MalformedMessage(f"{api.name} of {size} bytes (at most {limit})")
     return MORE
 
 
 def _owner(name: bytes, workers: int) -> int:
-    """The worker that coordinates a group or transactional id, as encoded on the wire."""
+    """Return the worker that coordinates a group or transactional id, given as encoded on the
+    wire."""
     if len(name) > MAX_CACHED_ID_BYTES:
         return owner_of(name.decode(), workers)
     return _cached_owner(name, workers)
@@ -254,7 +256,7 @@ def _route_produce(
         len(partitions) == 1 or all(leader_of(*each, workers) == leader for each in partitions)
     ):
         return to_leader[leader], found.end
-    # The same worker for all producers of a topic, so that their appends do not compete.
+    # All producers of a topic use the same worker, so that their appends do not compete.
     return Route(RouteKind.SPREAD, leader_of(topic, 0, workers), True, has_reply), 0
 
 

@@ -1,4 +1,4 @@
-"""The few fields of a request that decide where it goes, read without decoding the request.
+"""Reads the few fields of a request that decide where it goes, without decoding the request.
 
 All functions work on the head of a frame, which may end anywhere: reading past the received bytes
 raises IndexError or struct.error, and the caller waits for more. Pure.
@@ -16,7 +16,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 TOPIC_ID_SIZE = 16
 
-# Compared with for every request: module names are cheaper than members of the enum.
+# These are compared for every request: module names are cheaper than members of the enum.
 PRODUCE, FETCH = ApiKey.PRODUCE, ApiKey.FETCH
 LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH = ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH
 TXN_OFFSET_COMMIT = ApiKey.TXN_OFFSET_COMMIT
@@ -34,14 +34,14 @@ class TopicPartition(NamedTuple):
 class ProduceFields(NamedTuple):
     acks: int
     first: TopicPartition | None
-    # Every partition of the request; None when not all of them were read.
+    # Every partition of the request; None if not all of them were read.
     partitions: list[TopicPartition] | None
-    # Where the first partition ends if it is the only one, else 0.
+    # Where the first partition ends if it is the only one, otherwise 0.
     end: int = 0
 
 
 def read_string(head: bytes, at: int, flexible: bool) -> tuple[bytes | None, int]:
-    """A string (compact when flexible) and the position after it."""
+    """Return a string (compact if flexible) and the position after it."""
     if flexible:
         size, at = read_uvarint(head, at)
         size -= 1
@@ -57,7 +57,7 @@ def read_string(head: bytes, at: int, flexible: bool) -> tuple[bytes | None, int
 
 
 def read_count(head: bytes, at: int, flexible: bool) -> tuple[int, int]:
-    """The length of an array and the position of its first element."""
+    """Return the length of an array and the position of its first element."""
     if flexible:
         number, at = read_uvarint(head, at)
         return number - 1, at
@@ -76,7 +76,8 @@ def _read_topic(head: bytes, at: int, flexible: bool, by_id: bool) -> tuple[byte
 
 
 def size_before_topics(key: int, version: int) -> int:
-    """The bytes of fixed size that precede the topics of a request that names partitions."""
+    """Return the size of the fixed fields that precede the topics of a request that names
+    partitions."""
     if key == FETCH:
         # Replica id, max wait, min and max bytes, isolation level, session id and epoch.
         return (4 if version <= 14 else 0) + 13 + (8 if version >= 7 else 0)
@@ -94,7 +95,7 @@ def names_topics_by_id(key: int, version: int) -> bool:
 def read_first_partition(
     head: bytes, at: int, flexible: bool, by_id: bool
 ) -> tuple[TopicPartition | None, int]:
-    """The first partition of an array of topics at `at` (None: there is no topic), and the
+    """Return the first partition of an array of topics at `at` (None if there is no topic), and the
     position after the fields read for it."""
     topics, at = read_count(head, at, flexible)
     if topics <= 0:
@@ -108,7 +109,8 @@ def read_first_partition(
 
 
 def read_produce(head: bytes, at: int, version: int, flexible: bool, size: int) -> ProduceFields:
-    """The fields of a Produce whose body begins at `at`; `size` is the size of the whole frame."""
+    """Read the fields of a Produce whose body begins at `at`; `size` is the size of the whole
+    frame."""
     if version >= 3:
         _, at = read_string(head, at, flexible)  # transactional id
     (acks,) = _INT16.unpack_from(head, at)
@@ -127,7 +129,7 @@ def read_produce(head: bytes, at: int, version: int, flexible: bool, size: int) 
     except (IndexError, struct.error):
         if len(head) == size:
             raise
-        found = None  # the frame is larger than what was received of it
+        found = None  # the frame has not been received completely
     # The first topic may name no partition.
     return ProduceFields(acks, found[0] if found else first, found)
 
@@ -135,7 +137,7 @@ def read_produce(head: bytes, at: int, version: int, flexible: bool, size: int) 
 def _walk_partitions(
     head: bytes, at: int, flexible: bool, by_id: bool, size: int
 ) -> list[TopicPartition] | None:
-    """Every partition of a Produce, skipping the records between them by their lengths."""
+    """Return every partition of a Produce, skipping the records between them by their lengths."""
     found = []
     topics, at = read_count(head, at, flexible)
     for number in range(topics):

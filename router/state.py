@@ -1,4 +1,4 @@
-"""What all client connections of one router share."""
+"""The state that all client connections of one router share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moldau.router.routing import RoutingTable
 from moldau.router.worker_connection import WorkerConnection
 from moldau.router.workers import Workers
 
-# For a worker that has ended to be back: until then, what it has not accepted may wait.
+# How long requests wait for the successor of a worker that has ended.
 BACK_WITHIN_S = 3.0
 NO_LIMITS = ConnectionLimits()
 
@@ -38,7 +38,7 @@ class RouterState:
         inflight_bytes: int = 256 << 20,
     ) -> None:
         self.workers = workers
-        # For what is kept of requests, until enough of them has arrived to forward them.
+        # Limits the memory for requests of which not enough has arrived to forward them.
         self.frames = FrameMemory(inflight_bytes // 2)
         self._frame_checks = FrameChecks(self.frames)
         self.max_request_bytes = max_request_bytes
@@ -58,7 +58,7 @@ class RouterState:
         workers.on_lost = self._worker_lost
 
     def local_answers(self, listener: str) -> LocalAnswers:
-        """The router's own replies to clients of a listener."""
+        """Return the router's own replies to clients of a listener."""
         found = self._local_answers.get(listener)
         if found is None:
             found = LocalAnswers(
@@ -68,14 +68,14 @@ class RouterState:
         return found
 
     def private_reply(self, frame: bytes) -> bytes | None:
-        """The router's metrics; None: the request is for something else."""
+        """Return the router's metrics, or None if the request is for something else."""
         header = read_request_header(frame)
         if header.api_key != METRICS.key or self.report is None:
             return None
         return METRICS.answer(self.report(), header.correlation_id)
 
     def next_for_login(self) -> int | None:
-        """The worker that gets the next login: one after the other; None when none is up."""
+        """Return the worker for the next login, in turn; None if none is up."""
         self._logins += 1
         return self.workers.choose(self._logins % len(self.workers))
 
@@ -90,8 +90,8 @@ class RouterState:
         self.spawn(connection.open(path))
 
     def _worker_lost(self, worker: int) -> None:
-        """Connections that it had accepted end by themselves. One that was opened in the moment
-        between its end and our notice waits for its successor, as the socket stays open."""
+        """Connections that the worker had accepted end by themselves. One that was opened between
+        its end and our notice waits for its successor, as the socket stays open."""
         waiting = [each for each in self.connections if each.worker == worker]
         if waiting:
             self.loop.call_later(BACK_WITHIN_S, self._give_up, worker, waiting)

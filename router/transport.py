@@ -1,7 +1,7 @@
-"""A transport with the two things the router needs of it: reasons to pause reading, and a close
-that lets what was written reach a peer that reads.
+"""A transport with reasons to pause reading, and a close after which written bytes still reach a
+peer that reads.
 
-Used at both ends: for the client's connection and for its connections to the workers.
+It is used at both ends: for the client's connection and for its connections to the workers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from moldau.broker.wire.batch import Buffer
 
 WRITE_HIGH_WATER = 256 * 1024
 LINGER_S = 5.0
-# Larger pieces of what was received are passed on as views instead of copies.
+# Larger pieces of received bytes are passed on as views instead of copies.
 VIEW_FROM = 8192
 
 
 class Pause(Enum):
-    """Why a connection is not read from."""
+    """The reasons not to read from a connection."""
 
     REPLIES_OUT_OF_TURN = "a worker's replies wait for those of others"
     CLIENT_IS_SLOW = "the client does not read its replies"
@@ -30,13 +30,13 @@ class Pause(Enum):
 
 
 class PausableTransport:
-    """Not connected until `attach`: what is written before is kept in `unsent`."""
+    """A transport that is not connected until `attach`: earlier writes are kept in `unsent`."""
 
     __slots__ = ("_reasons", "_transport", "is_reading", "is_write_paused", "unsent", "write")
 
     def __init__(self) -> None:
         self.unsent: list[Buffer] = []
-        # The transport's own method once there is one: a call less for each reply and request.
+        # This becomes the transport's own method, which saves a call for each reply and request.
         self.write: Callable[[Buffer], None] = self.unsent.append
         self.is_write_paused = False
         self.is_reading = True
@@ -52,7 +52,7 @@ class PausableTransport:
             self._transport.pause_reading()
 
     def detach(self) -> asyncio.Transport | None:
-        """The connection is over: what is written from now on is dropped."""
+        """The connection is over: drop what is written from now on."""
         transport, self._transport = self._transport, None
         self.write = _discard
         self.unsent.clear()
@@ -83,7 +83,7 @@ class PausableTransport:
     # --- closing ---
 
     def close(self) -> None:
-        """Hang up; what is written already still reaches a peer that reads."""
+        """Hang up. Bytes that are already written still reach a peer that reads."""
         transport = self.detach()
         if transport is None:
             return
@@ -101,7 +101,7 @@ class PausableTransport:
 
 
 def piece_of(data: bytes, start: int, end: int) -> Buffer:
-    """A piece of received bytes, to be written as it is."""
+    """Return a piece of received bytes, to be written as it is."""
     size = end - start
     if size == len(data):
         return data

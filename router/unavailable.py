@@ -1,5 +1,5 @@
-"""The responses of the router while the worker that coordinates a group or a transactional id is
-down. Pure.
+"""The router's responses while the worker that coordinates a group or transactional id is down.
+Pure.
 
 Every client retries COORDINATOR_NOT_AVAILABLE. The worker is back within about two seconds and
 restores its groups and transactions as they were.
@@ -64,14 +64,15 @@ _NO_EPOCH = -1
 
 
 def unavailable_response(api: Api, version: int, request: Any) -> Message | None:
-    """The response to a request whose coordinator is down; None: the API has no coordinator."""
+    """Return the response to a request whose coordinator is down; None if the API has no
+    coordinator."""
     build = _BUILDERS.get(api.key)
     return None if build is None else build(request, version)
 
 
 def unavailable_reply(frame: bytes) -> bytes | None:
-    """The response frame to a whole request frame whose coordinator is down; None: the API has no
-    coordinator. Raises MalformedMessage."""
+    """Return the response frame to a whole request frame whose coordinator is down; None if the API
+    has no coordinator. Raises MalformedMessage."""
     header = read_request_header(frame)
     api, version = header.api, header.api_version
     assert api is not None
@@ -104,7 +105,7 @@ def _offset_fetch(request: Any, version: int) -> Message:
             OffsetFetchResponseGroup(each.group_id, [], NOT_AVAILABLE) for each in request.groups
         ]
         return OffsetFetchResponse(groups=groups)
-    # Up to v1 an error code exists only beside each partition.
+    # Up to v1 there is an error code only for each partition.
     topics = [
         OffsetFetchResponseTopic(
             topic.name,
@@ -138,7 +139,7 @@ def _delete_groups(request: Any, version: int) -> Message:
 
 
 def _add_partitions_to_txn(request: Any, version: int) -> Message:
-    # From v4 on it is split: an error code of the whole would also be that of the other parts.
+    # From v4 on it is split: a top-level error code would also apply to the other parts.
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             AddPartitionsToTxnResult(each.transactional_id, _partitions_not_added(each.topics))

@@ -26,7 +26,7 @@ logger = logging.getLogger("moldau.router")
 
 
 class Client(Protocol):
-    """What a worker connection needs of the client connection it belongs to."""
+    """The interface of the client connection that owns a worker connection."""
 
     identity: Identity
     is_closed: bool
@@ -52,7 +52,7 @@ class WorkerConnection(asyncio.Protocol):
         self.worker = worker
         self.transport = PausableTransport()
         self.replies = WorkerReplies(self.transport)
-        # A Produce with acks=0 was sent: if it fails, the worker reports that by hanging up.
+        # A Produce with acks=0 was sent. If it fails, the worker reports that by hanging up.
         self.sent_without_reply = False
 
     async def open(self, path: str) -> None:

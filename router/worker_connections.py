@@ -1,9 +1,9 @@
-"""One client's connections to the workers, and which of them a request goes to.
+"""One client's connections to the workers, and the choice between them.
 
-They are opened when first needed. A connection once chosen is kept while it lasts, so that what a
-client sends to a partition or a group arrives in the order in which it was sent.
+They are opened when first needed. A connection once chosen is kept while it lasts, so that requests
+for a partition or a group arrive in the order in which they were sent.
 
-Most requests are like an earlier one: `known` holds, for each API and version, the first bytes of
+Most requests resemble an earlier one: `known` holds, for each API and version, the first bytes of
 the last request whose route depends on them alone, and where it went. It is cleared whenever
 requests may have to go elsewhere.
 """
@@ -65,7 +65,8 @@ class WorkerConnections:
     def remember(
         self, route: Route, depends_on: int, head: bytes, connection: WorkerConnection
     ) -> None:
-        """Requests whose first `depends_on` bytes are those of `head` go to the same worker.
+        """Remember that requests whose first `depends_on` bytes are those of `head` go to the same
+        worker.
 
         `head` is the first bytes of a frame, without its length.
         """
@@ -77,20 +78,20 @@ class WorkerConnections:
     # --- choosing one ---
 
     def to_owner(self, worker: int) -> WorkerConnection | None:
-        """To this worker and no other; None while it is down."""
+        """Choose this worker and no other; None while it is down."""
         connection = self._by_worker.get(worker)
         if connection is None and self._state.workers.is_up[worker]:
             connection = self._open(worker)
         return connection
 
     def to_leader(self, route: Route) -> WorkerConnection | None:
-        """To this worker by preference; None when no worker is up."""
+        """Prefer this worker; None if no worker is up."""
         if self._spread is not None and route.is_produce:
             return self._spread
         worker = route.worker
         connection = self._leaders.get(worker)
         if connection is None or (
-            # Back to a leader that was down, once no request of ours can be overtaken.
+            # Return to a leader that was down, once no request of this client can be overtaken.
             connection.worker != worker and not self._replies and self._state.workers.is_up[worker]
         ):
             connection = self._to_nearest(worker)
@@ -103,8 +104,8 @@ class WorkerConnections:
         return connection
 
     def to_any(self) -> WorkerConnection | None:
-        """To the advertised controller while it is up, so that a client that creates a topic and
-        then asks for it finds it."""
+        """Prefer the advertised controller while it is up, so that a client that creates a topic
+        and then asks for it finds it."""
         if self._any is None:
             self._any = self._to_nearest(CONTROLLER)
         return self._any
@@ -126,8 +127,8 @@ class WorkerConnections:
     # --- the end of one, or of all ---
 
     def redirect(self, connection: WorkerConnection) -> bool:
-        """Its worker cannot be reached, so nothing was sent: connect it to another one. False:
-        there is none."""
+        """Connect it to another worker, as its own cannot be reached and nothing was sent. Returns
+        False if there is none."""
         self._forget(connection)
         chosen = self._state.workers.choose(connection.worker)
         if chosen is None:
@@ -147,7 +148,7 @@ class WorkerConnections:
             self._spread = None
 
     def _forget(self, connection: WorkerConnection) -> None:
-        """No further request for its worker goes there."""
+        """Send no further request for its worker there."""
         self.known.clear()
         if self._by_worker.get(connection.worker) is connection:
             del self._by_worker[connection.worker]

@@ -1,4 +1,4 @@
-"""Which workers are up, as seen by one router."""
+"""Tracks which workers are up, as seen by one router."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Subscriptions = dict[PrivateApi[None, Any], Callable[[Any], None]]
 
 
 class Workers:
-    """The workers' unix sockets, and which of them are up: the router holds one connection to each
+    """The workers' unix sockets, and which of them are up. The router holds one connection to each
     worker for as long as it lives."""
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -42,12 +42,12 @@ class Workers:
         return len(self.paths)
 
     def unreachable(self, worker: int) -> None:
-        """A client connection could not connect to it: that may be known here before the held
+        """A client connection could not connect to it, which may be noticed before the held
         connection ends."""
         self._set(worker, False)
 
     def choose(self, preferred: int) -> int | None:
-        """This worker, or the next one that is up; None when none is."""
+        """Return this worker, or the next one that is up; None if none is."""
         count = len(self.paths)
         for step in range(count):
             worker = (preferred + step) % count
@@ -71,7 +71,7 @@ class Workers:
                 continue
 
     async def watch(self, worker: int) -> None:
-        """Hold a connection to a worker; connect again whenever it ends."""
+        """Hold a connection to a worker, and reconnect whenever it ends."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -82,11 +82,12 @@ class Workers:
                 self._set(worker, False)
                 await asyncio.sleep(RETRY_S)
                 continue
-            # Connecting proves nothing: the socket is open while the worker is restarted.
+            # Connecting proves nothing: the socket stays open while the worker is restarted.
             if await sentinel.has_answered():
                 self._set(worker, True)
                 await sentinel.until_lost()
-                # Before the next attempt to connect: no request may go to a worker that is down.
+                # This precedes the next attempt to connect: no request may go to a worker that is
+                # down.
                 self._set(worker, False)
                 if self.on_lost is not None:
                     self.on_lost(worker)
@@ -102,8 +103,7 @@ class Workers:
 
 
 class Sentinel(asyncio.Protocol):
-    """A connection whose purpose is to end when its worker does, and to hear of what was
-    subscribed to."""
+    """A connection that ends when its worker does, and that receives subscribed notifications."""
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
@@ -116,7 +116,8 @@ class Sentinel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
-        # The ping last: when a worker counts as up, what it tells at once is known.
+        # The ping comes last: when a worker counts as up, its first notifications have been
+        # received.
         for api in self._subscriptions:
             self._transport.write(api.request(None))
         self._transport.write(PING)
@@ -142,7 +143,7 @@ class Sentinel(asyncio.Protocol):
         self._answered.set()
 
     async def has_answered(self) -> bool:
-        """Wait for the first reply; False when the connection ends instead."""
+        """Wait for the first reply. Returns False if the connection ends instead."""
         await self._answered.wait()
         return not self._lost.is_set()
 
@@ -153,4 +154,4 @@ class Sentinel(asyncio.Protocol):
                     await self._lost.wait()
             except TimeoutError:
                 assert self._transport is not None
-                self._transport.write(PING)  # or the worker closes the connection as idle
+                self._transport.write(PING)  # otherwise the worker closes the connection as idle

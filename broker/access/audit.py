@@ -30,7 +30,7 @@ from moldau.broker.log.event_topic import EventTopic
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import AUDIT, Topics
 from moldau.broker.security.identity import Identity
-from moldau.broker.security.repeats import Repeats
+from moldau.broker.security.repeat_counter import RepeatCounter
 from moldau.broker.security.resources import Operation, ResourceType
 from moldau.broker.security.tokens import Token
 from moldau.broker.settings.kafka import BrokerConfig
@@ -66,9 +66,9 @@ class Audit:
     def __init__(self, topic: EventTopic | None = None, worker: int = 0) -> None:
         self._topic = topic
         self._worker = worker
-        self._logins: Repeats[Login] = Repeats(LOGINS_MS)
-        self._failures: Repeats[Failure] = Repeats(LOGINS_MS)
-        self._denials: Repeats[Denial] = Repeats(DENIALS_MS)
+        self._logins: RepeatCounter[Login] = RepeatCounter(LOGINS_MS)
+        self._failures: RepeatCounter[Failure] = RepeatCounter(LOGINS_MS)
+        self._denials: RepeatCounter[Denial] = RepeatCounter(DENIALS_MS)
 
     @property
     def is_enabled(self) -> bool:

@@ -12,12 +12,12 @@ from moldau.broker.coordinator.slices import Slices, Work
 from moldau.broker.group.effects import Assign, Resolve
 from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.topics import Place, TopicsSeen
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup
 
 
 class Computing:
     def __init__(
-        self, submit: Callable[[str, Event], None], groups: Groups, topics: TopicsSeen
+        self, submit: Callable[[str, Event], None], groups: Groups, topics: TopicLookup
     ) -> None:
         self._submit = submit
         self._groups = groups
@@ -37,7 +37,7 @@ class Computing:
         job = effect.job
         report = self._reporter(job.group_id)
 
-        def assigned(targets: Mapping[str, frozenset[Place]] | None) -> None:
+        def assigned(targets: Mapping[str, frozenset[TopicIdPartition]] | None) -> None:
             report(Assigned(job, targets))
 
         what = f"computing the target of group {job.group_id}"

@@ -25,6 +25,7 @@ from moldau.broker.coordinator.slots import Slots
 from moldau.broker.coordinator.stored import encode_offset, offset_field, pending_field
 from moldau.broker.coordinator.transactional_offsets import TransactionalOffsets
 from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced
+from moldau.broker.group.absent_group import refuse
 from moldau.broker.group.config import IdGenerator
 from moldau.broker.group.effects import (
     Answer,
@@ -44,8 +45,7 @@ from moldau.broker.group.groups import Groups
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey
-from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
-from moldau.broker.group.unknown import refuse
+from moldau.broker.group.topics import NO_TOPICS, TopicLookup
 from moldau.broker.group.views import Owners
 from moldau.broker.placement import slot_of, slots_of
 from moldau.broker.settings.kafka import BrokerConfig
@@ -78,7 +78,7 @@ class GroupCoordinator(MachineShell[TimerKey]):
         *,
         worker: int,
         workers: int,
-        topics: TopicsSeen = NO_TOPICS,
+        topics: TopicLookup = NO_TOPICS,
     ) -> None:
         super().__init__()
         self._store = store

@@ -23,8 +23,8 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
-from moldau.broker.txn.record import Place
-from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.txn.record import TxnPartition
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -66,7 +66,7 @@ class Ask:
 
     __slots__ = ("done", "place", "retry_s", "until")
 
-    def __init__(self, place: Place, done: Joined) -> None:
+    def __init__(self, place: TxnPartition, done: Joined) -> None:
         self.place = place
         self.done = done
         self.retry_s = FIRST_RETRY_S
@@ -113,7 +113,7 @@ class Joins:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        place: Place,
+        place: TxnPartition,
         *,
         verify_only: bool,
         done: Joined,
@@ -253,7 +253,7 @@ class RemoteDesk(Desk):
         ask.answer(error, number)
 
 
-def _place(ask: Ask) -> Place:
+def _place(ask: Ask) -> TxnPartition:
     return ask.place
 
 
@@ -273,7 +273,7 @@ def _request(taken: Asks, store_id: bytes) -> AddPartitionsToTxnRequest:
     )
 
 
-def _topics(places: Iterable[Place]) -> list[AddPartitionsToTxnTopic]:
+def _topics(places: Iterable[TxnPartition]) -> list[AddPartitionsToTxnTopic]:
     """Of places that are sorted."""
     topics: list[AddPartitionsToTxnTopic] = []
     for place in places:

@@ -15,7 +15,7 @@ from moldau.broker.errors import ErrorCode, StoreFault, code_for, coordinator_co
 from moldau.broker.log.log import Log
 from moldau.broker.log.markers import Marker
 from moldau.broker.log.topics import Topic
-from moldau.broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition
 
 logger = logging.getLogger("moldau.coordinator")
 
@@ -53,7 +53,7 @@ class LocalMarkers:
         self._groups = groups
         self.spawn = spawn
 
-    def write(self, marker: Marker, place: Place, done: Done) -> None:
+    def write(self, marker: Marker, place: TxnPartition, done: Done) -> None:
         """Call `done`, at once or later. UNKNOWN_TOPIC_OR_PARTITION: there is no such place, as far
         as the store knows too."""
         if place.topic == GROUP_OFFSETS:
@@ -68,7 +68,7 @@ class LocalMarkers:
     def _append(self, marker: Marker, topic: Topic, partition: int, done: Done) -> None:
         self._logs.log_for(topic, partition).write_marker(marker, partial(_report, done))
 
-    async def _find(self, marker: Marker, place: Place, done: Done) -> None:
+    async def _find(self, marker: Marker, place: TxnPartition, done: Done) -> None:
         """The place may be newer than what this worker knows, or gone."""
         try:
             topic = await self.find(place)
@@ -80,7 +80,7 @@ class LocalMarkers:
         else:
             self._append(marker, topic, place.partition, done)
 
-    async def find(self, place: Place) -> Topic | None:
+    async def find(self, place: TxnPartition) -> Topic | None:
         """The topic of a place that exists; the store is asked if need be. Raises StoreFault."""
         topic = await self._topics.find_by(place.topic, place.topic_id)
         if topic is not None and place.partition >= topic.partitions:

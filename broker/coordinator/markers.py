@@ -26,7 +26,7 @@ from moldau.broker.errors import ErrorCode, StoreFault
 from moldau.broker.log.markers import Marker
 from moldau.broker.placement import leader_of
 from moldau.broker.txn.effects import WriteMarkers
-from moldau.broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -50,12 +50,14 @@ GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 class Ending:
     """A transaction whose markers are being written."""
 
-    def __init__(self, marker: Marker, places: Iterable[Place], done: Callable[[], None]) -> None:
+    def __init__(
+        self, marker: Marker, places: Iterable[TxnPartition], done: Callable[[], None]
+    ) -> None:
         self.marker = marker
         self.left = set(places)
         self.done = done
         self.is_over = False  # done, or of no interest any more
-        self.failed: list[Place] = []  # to be tried again
+        self.failed: list[TxnPartition] = []  # to be tried again
         self.retry_s = FIRST_RETRY_S
 
 
@@ -63,7 +65,7 @@ class Due(NamedTuple):
     """Markers of one transaction that are sent together."""
 
     ending: Ending
-    places: list[Place]  # sorted
+    places: list[TxnPartition]  # sorted
 
 
 class Markers:
@@ -103,9 +105,9 @@ class Markers:
         before = self._endings.get(key)
         if before is not None:
             before.is_over = True
-        ending = Ending(marker, wanted.places, partial(self._end, key, done))
+        ending = Ending(marker, wanted.partitions, partial(self._end, key, done))
         self._endings[key] = ending
-        for place in wanted.places:
+        for place in wanted.partitions:
             self._send(ending, place)
 
     def is_writing(self, producers: Collection[int]) -> bool:
@@ -123,7 +125,7 @@ class Markers:
 
     # --- one place ---
 
-    def _send(self, ending: Ending, place: Place) -> None:
+    def _send(self, ending: Ending, place: TxnPartition) -> None:
         if place.topic == GROUP_OFFSETS:
             target = place.partition % self._workers
         else:
@@ -133,7 +135,7 @@ class Markers:
         else:
             self._outboxes[target].add(ending, place)
 
-    def _apply(self, ending: Ending, place: Place) -> None:
+    def _apply(self, ending: Ending, place: TxnPartition) -> None:
         try:
             self._local.write(ending.marker, place, partial(self.answered, ending, place))
         except Exception:
@@ -141,7 +143,7 @@ class Markers:
             logger.exception("a marker in %s-%d", place.topic, place.partition)
             self._retry(ending, place, "a defect")
 
-    def answered(self, ending: Ending, place: Place, error: ErrorCode) -> None:
+    def answered(self, ending: Ending, place: TxnPartition, error: ErrorCode) -> None:
         """By this worker or by another one."""
         if ending.is_over:
             return
@@ -152,7 +154,7 @@ class Markers:
         else:
             self._retry(ending, place, error.name)
 
-    def unanswered(self, ending: Ending, place: Place) -> None:
+    def unanswered(self, ending: Ending, place: TxnPartition) -> None:
         """The worker that was asked is down."""
         if ending.is_over:
             return
@@ -161,13 +163,13 @@ class Markers:
         else:
             self._apply(ending, place)
 
-    def _written(self, ending: Ending, place: Place) -> None:
+    def _written(self, ending: Ending, place: TxnPartition) -> None:
         ending.left.discard(place)
         if not ending.left:
             ending.is_over = True
             ending.done()
 
-    async def _look_for(self, ending: Ending, place: Place) -> None:
+    async def _look_for(self, ending: Ending, place: TxnPartition) -> None:
         """Whoever was asked does not know the topic: is it gone, or only not known there?"""
         try:
             is_gone = await self._local.find(place) is None
@@ -184,7 +186,7 @@ class Markers:
 
     # --- trying again ---
 
-    def _retry(self, ending: Ending, place: Place, reason: str) -> None:
+    def _retry(self, ending: Ending, place: TxnPartition, reason: str) -> None:
         now = self._loop.time()
         if now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
@@ -214,10 +216,10 @@ class Outbox:
     def __init__(self, markers: Markers, link: Callable[[], Link]) -> None:
         self._markers = markers
         self._link = link
-        self._due: dict[Ending, list[Place]] = {}
+        self._due: dict[Ending, list[TxnPartition]] = {}
         self._is_scheduled = False
 
-    def add(self, ending: Ending, place: Place) -> None:
+    def add(self, ending: Ending, place: TxnPartition) -> None:
         self._due.setdefault(ending, []).append(place)
         self._schedule()
 
@@ -284,7 +286,7 @@ def _request(batch: list[Due], store_id: bytes) -> WriteTxnMarkersRequest:
     )
 
 
-def _topics(places: list[Place]) -> list[WritableTxnMarkerTopic]:
+def _topics(places: list[TxnPartition]) -> list[WritableTxnMarkerTopic]:
     """Of places that are sorted."""
     topics: list[WritableTxnMarkerTopic] = []
     for place in places:

@@ -18,7 +18,7 @@ from moldau.broker.errors import MoldauError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.markers import ADMINISTRATORS, Marker
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.txn.record import Place
+from moldau.broker.txn.record import TxnPartition
 from moldau.broker.txn.views import TxnView
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.describe_transactions import (
@@ -73,13 +73,13 @@ class Orphans:
         self._locks = {other: asyncio.Lock() for other in self._others}  # a link takes one request
         self._looking: set[PartitionLog] = set()
 
-    def look(self, log: PartitionLog, place: Place) -> None:
+    def look(self, log: PartitionLog, place: TxnPartition) -> None:
         """Of a log that began a new leader epoch with transactions open."""
         if log not in self._looking:
             self._looking.add(log)
             self._spawn(self._look(log, place))
 
-    async def _look(self, log: PartitionLog, place: Place) -> None:
+    async def _look(self, log: PartitionLog, place: TxnPartition) -> None:
         try:
             # First of all coordinators that live write their last markers again.
             await asyncio.sleep(LOOK_AGAIN_S)
@@ -109,7 +109,7 @@ class Orphans:
 
         await await_callback(begin)
 
-    async def _awaited(self, producers: set[int], place: Place) -> set[int]:
+    async def _awaited(self, producers: set[int], place: TxnPartition) -> set[int]:
         """Those of which a coordinator is still to write a marker there. Raises NotAnswered."""
         is_known = self._transactions.knows(self._store_id())
         if not is_known or self._transactions.loading() or self._transactions.is_ending(producers):
@@ -117,13 +117,15 @@ class Orphans:
         awaited = {
             view.producer_id
             for view in self._transactions.views()
-            if view.producer_id in producers and view.state in NOT_ENDED and place in view.places
+            if view.producer_id in producers
+            and view.state in NOT_ENDED
+            and place in view.partitions
         }
         for other in self._others:
             awaited |= await self._awaited_by(other, producers, place)
         return awaited
 
-    async def _awaited_by(self, other: int, producers: set[int], place: Place) -> set[int]:
+    async def _awaited_by(self, other: int, producers: set[int], place: TxnPartition) -> set[int]:
         listed = await self._ask(
             other,
             ApiKey.LIST_TRANSACTIONS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern.group import ConsumerGroup
 
 MAX_KNOWN = 10_000  # expressions of groups; of more the oldest are as after a restart
@@ -28,7 +28,7 @@ class Sights:
             del self._known[next(iter(self._known))]
         self._known[key] = may_see
 
-    def of_group(self, group_id: str, group: Machine | None) -> Callable[[str, str], bool]:
+    def of_group(self, group_id: str, group: GroupBase | None) -> Callable[[str, str], bool]:
         """Takes an expression and the name of a topic."""
         stood_for: dict[str, frozenset[str]] = {}
         if isinstance(group, ConsumerGroup):

@@ -28,8 +28,8 @@ from typing import Any, Protocol, TypeVar
 from moldau.broker.coordinator.stored import loaded_group, offset_fields, owners_of
 from moldau.broker.errors import StoreFault, StoreFenced, StoreTimeout
 from moldau.broker.group.effects import Effect
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.machine import Machine
 from moldau.broker.group.record import ConsumerRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.views import Owners
@@ -303,7 +303,7 @@ class Slots:
                 written += 1
         return written
 
-    async def _write_group(self, slot: int, group: Machine, stored: StoredFacts) -> bool:
+    async def _write_group(self, slot: int, group: GroupBase, stored: StoredFacts) -> bool:
         group_id = group.group_id
         if self._groups.by_id.get(group_id) is not group or group.state is GroupState.DEAD:
             return False

@@ -8,7 +8,6 @@ from functools import partial
 
 import msgspec
 
-from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import (
     CommittedOffset,
@@ -23,7 +22,7 @@ from moldau.broker.group.record import (
     decode_member,
     encode,
 )
-from moldau.broker.group.views import Owners
+from moldau.broker.group.views import Owners, owners_in
 from moldau.broker.store.groups import MEMBER, StoredGroup
 
 PORTION = 8_192  # bytes of members that are encoded in one turn of the event loop

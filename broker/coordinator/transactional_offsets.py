@@ -33,7 +33,7 @@ from moldau.broker.errors import (
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.groups import Groups
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
-from moldau.broker.group.pending import ANY_NUMBER, Ended
+from moldau.broker.group.pending_offsets import ANY_NUMBER, Ended
 from moldau.broker.log.callbacks import await_callback
 from moldau.broker.placement import slot_of
 from moldau.broker.store.groups import GroupStore

@@ -1,1 +1,1 @@
-"""Consumer groups: a state machine without I/O, clock or asyncio. See README.md."""
+"""Consumer groups as state machines without I/O, clock or asyncio. See README.md."""

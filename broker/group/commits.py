@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.offsets import CommittedOffsets, TopicPartition
 from moldau.broker.group.states import GroupState
 
 
 def check_unknown_group(generation_id: int, *, knows_group_id_not_found: bool) -> ErrorCode:
-    """A commit to a group that does not exist. That of a simple consumer creates the group.
+    """Check a commit to a group that does not exist. A simple consumer's commit creates the group.
 
-    `knows_group_id_not_found`: OffsetCommit from v9 on. TxnOffsetCommit: never.
+    `knows_group_id_not_found` is true for OffsetCommit from v9 on, and never for TxnOffsetCommit.
     """
     if generation_id < 0:
         return ErrorCode.NONE
@@ -27,14 +27,15 @@ def check_unknown_group(generation_id: int, *, knows_group_id_not_found: bool) -
 
 
 def check_metadata(metadata: str | None, max_size: int) -> ErrorCode:
-    """For one partition of a commit; it does not affect the others."""
+    """Check the metadata of one partition of a commit. The other partitions are not affected."""
     if metadata is not None and len(metadata) > max_size:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
-def check_offset_delete(group: Machine) -> ErrorCode:
-    """OffsetDelete as a whole. Consumer groups allow it for topics they do not subscribe to."""
+def check_offset_delete(group: GroupBase) -> ErrorCode:
+    """Check an OffsetDelete as a whole. Groups of consumers may delete offsets of topics to which
+    no member subscribes."""
     if group.state is GroupState.DEAD:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and not group.subscribes:
@@ -43,15 +44,17 @@ def check_offset_delete(group: Machine) -> ErrorCode:
 
 
 def check_topic_delete(subscribed: frozenset[str] | None, topic: str) -> ErrorCode:
-    """OffsetDelete for one topic; `subscribed` is the result of `Machine.subscribed_topics`."""
+    """Check an OffsetDelete of one topic. `subscribed` comes from `GroupBase.subscribed_topics`."""
     if subscribed is None or topic in subscribed:
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE
 
 
-def expired_offsets(group: Machine, offsets: CommittedOffsets, now_ms: int) -> list[TopicPartition]:
-    """The offsets whose retention is over, of topics that no member subscribes to. Never one while
-    an open transaction has an offset of the partition."""
+def expired_offsets(
+    group: GroupBase, offsets: CommittedOffsets, now_ms: int
+) -> list[TopicPartition]:
+    """Return the offsets whose retention is over, of topics that no member subscribes to. A
+    partition for which an open transaction has an offset is left out."""
     subscribed = group.subscribed_topics()
     if subscribed is None or group.expires_from_ms(now_ms) is None:
         return []
@@ -68,13 +71,13 @@ def expired_offsets(group: Machine, offsets: CommittedOffsets, now_ms: int) -> l
     return expired
 
 
-def is_forgettable(group: Machine, offsets: CommittedOffsets) -> bool:
-    """Nothing is left of the group: it can be ended with a `Delete` event."""
+def is_forgettable(group: GroupBase, offsets: CommittedOffsets) -> bool:
+    """True if nothing is left of the group: a `Delete` event can end it."""
     return group.is_forgettable and offsets.is_empty
 
 
 class InProgress:
-    """Commits that are being stored, also of groups that do not exist yet."""
+    """Commits that are being stored, including those of groups that do not exist yet."""
 
     def __init__(self) -> None:
         self._partitions: dict[str, Counter[TopicPartition]] = {}

@@ -1,4 +1,4 @@
-"""The limits of groups, and the source of new ids: all that a group gets from outside."""
+"""The limits of groups, and the source of new ids: everything that is passed in from outside."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from moldau.broker.group.ulid import new_identity
 
 
 class ConsumerLimits(Struct, frozen=True):
-    """Of one group of the consumer protocol: the broker's, and what is set for the group."""
+    """The limits of one group of the consumer protocol: the broker's, or the group's own
+    settings."""
 
     session_timeout_ms: int = 45_000
     """`consumer.session.timeout.ms`"""
     heartbeat_interval_ms: int = 5_000
     """`consumer.heartbeat.interval.ms`"""
     assignment_interval_ms: int = 1_000
-    """`consumer.assignment.interval.ms`, KIP-1263: between two targets."""
+    """`consumer.assignment.interval.ms`, KIP-1263: the minimum time between two targets."""
 
 
 class ConsumerConfig(Struct, frozen=True):
     """The settings of the consumer protocol (KIP-848)."""
 
     enabled: bool = True
-    """`group.coordinator.rebalance.protocols` names it."""
+    """True if `group.coordinator.rebalance.protocols` names it."""
     limits: ConsumerLimits = ConsumerLimits()
     of_group: Mapping[str, ConsumerLimits] = {}
-    """For groups with a configuration of their own."""
+    """The limits of groups that have their own configuration."""
     max_size: int = 2**31 - 1
     """`group.consumer.max.size`"""
     assignors: tuple[str, ...] = ("uniform", "range")

@@ -1,4 +1,4 @@
-"""What a group wants done, and its answers. The coordinator runs effects in their order.
+"""The effects of a group, and its answers. The coordinator runs effects in their order.
 
 A `Reply` that promises something durable comes only after the `Persisted` event for it, so the
 coordinator never has to hold one back.
@@ -17,7 +17,7 @@ from moldau.broker.group.assign.job import Job
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from moldau.broker.group.views import Owners
 
 NO_GENERATION = -1
@@ -46,7 +46,7 @@ class JoinAnswer(Struct, frozen=True):
     protocol_name: str | None = None
     leader: str = ""
     members: tuple[JoinedMember, ...] = ()
-    """All members, for the leader; empty for the others."""
+    """All members, in the leader's answer; empty for the others."""
     skip_assignment: bool = False
 
 
@@ -59,7 +59,7 @@ class SyncAnswer(Struct, frozen=True):
 
 class LeftMember(Struct, frozen=True):
     member_id: str
-    """As in the request: empty when an administrator named only the instance."""
+    """The id in the request; empty if an administrator named only the instance."""
     instance_id: str | None
     error: ErrorCode
 
@@ -74,17 +74,17 @@ class DeleteAnswer(Struct, frozen=True):
 
 
 class HeartbeatAnswer(Struct, frozen=True):
-    """To a `ConsumerHeartbeat`."""
+    """The answer to a `ConsumerHeartbeat`."""
 
     error: ErrorCode
     message: str | None = None
     member_id: str | None = None
     epoch: int = 0
     interval_ms: int = 0
-    assigned: Collection[Place] | None = None
-    """None: as it was sent last."""
+    assigned: Collection[TopicIdPartition] | None = None
+    """None if the assignment is the one sent last."""
     rests: bool = False
-    """The member has all it is to have: the same request gets the same answer until it changes."""
+    """The member has its whole target: the same request gets the same answer until it changes."""
 
 
 Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer | HeartbeatAnswer
@@ -100,9 +100,9 @@ class Reply(Struct, frozen=True):
 class Persist(Struct, frozen=True):
     """Store the group, then send it `Persisted(revision, …)`, whatever the outcome.
 
-    `record` None: remove the group, its offsets and its entry in the slot's index.
-    A group has at most one write in flight. Tokens grow with every write, across restarts too
-    (`GroupRecord.revision`), and `identity` is never reused after a deletion: so the store can
+    Without a `record`, remove the group, its offsets and its entry in the slot's index. A group has
+    at most one write in flight. Tokens grow with every write, across restarts too
+    (`GroupRecord.revision`), and `identity` is never reused after a deletion, so that the store can
     refuse a write that arrives late.
     """
 
@@ -111,26 +111,28 @@ class Persist(Struct, frozen=True):
     revision: int
     record: GroupRecord | ConsumerRecord | None
     members: Mapping[str, Callable[[], ConsumerMember] | None] = {}
-    """Of a group of the consumer protocol: those that changed, as they were then; None: gone."""
+    """The changed members of a group of the consumer protocol, as they were then; None if
+    removed."""
     whole: bool = True
-    """Members that are stored and not named here are removed."""
+    """Remove stored members that are not named here."""
     owners: Owners | None = None
-    """Who has which partitions once it is stored; None: the group is gone."""
+    """The partitions of each member once this is stored; None if the group is gone."""
 
 
 class Assign(Struct, frozen=True):
-    """Run this job in slices, then send `Assigned`, whatever the outcome. One at a time."""
+    """Run this job in slices, then send `Assigned`, whatever the outcome. There is one at a
+    time."""
 
     job: Job
 
 
 class Resolve(Struct, frozen=True):
-    """Match these patterns with topics in slices, then send `Resolved`. One at a time."""
+    """Match these patterns with topics in slices, then send `Resolved`. There is one at a time."""
 
     group_id: str
     patterns: tuple[str, ...]
     names: frozenset[str] | None
-    """None: all topics that there are."""
+    """The topics to match; None for all topics."""
 
 
 class ArmTimer(Struct, frozen=True):
@@ -141,13 +143,13 @@ class ArmTimer(Struct, frozen=True):
 
 
 class CancelTimer(Struct, frozen=True):
-    """Only sent for a key that is armed."""
+    """Cancel a timer. This is only sent for a key that is armed."""
 
     key: TimerKey
 
 
 class StateChanged(Struct, frozen=True):
-    """For the log and group events; nothing needs to be done."""
+    """Reported for the log and group events; nothing needs to be done."""
 
     group_id: str
     previous: GroupState
@@ -158,7 +160,7 @@ class StateChanged(Struct, frozen=True):
 
 
 class MemberChanged(Struct, frozen=True):
-    """A member joined or is gone. For group events; nothing needs to be done."""
+    """A member joined or is gone. Reported for group events; nothing needs to be done."""
 
     group_id: str
     change: MemberChange
@@ -167,11 +169,11 @@ class MemberChanged(Struct, frozen=True):
     client_id: str
     client_host: str
     members: int
-    """How many there are now."""
+    """How many members there are now."""
 
 
 class Unrestored(Struct, frozen=True):
-    """The group could not be restored from what was stored: load it again, later."""
+    """The group could not be restored from the store: load it again later."""
 
     group_id: str
     defect: Exception

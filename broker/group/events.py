@@ -31,10 +31,10 @@ from msgspec import Struct
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.job import Job
 from moldau.broker.group.timers import TimerKey
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""The protocols a member supports, the preferred one first: name and metadata."""
+"""The protocols that a member supports as pairs of name and metadata, preferred first."""
 
 
 class Join(Struct, frozen=True):
@@ -42,7 +42,7 @@ class Join(Struct, frozen=True):
 
     call: object
     member_id: str
-    """Empty: a new member, or a new process of a static one."""
+    """Empty for a new member, or for the new process of a static one."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -70,7 +70,7 @@ class Sync(Struct, frozen=True):
 
 class LeavingMember(Struct, frozen=True):
     member_id: str
-    """Empty with an instance id: an administrator removes that static member."""
+    """Empty if an administrator removes a static member by its instance id."""
     instance_id: str | None = None
     reason: str | None = None
 
@@ -85,18 +85,18 @@ class Leave(Struct, frozen=True):
 class Delete(Struct, frozen=True):
     """DeleteGroups for this group, or its end once nothing is left (`commits.is_forgettable`).
 
-    Answered by a `DeleteAnswer` once the group and its offsets are removed from the store, or the
-    removal has failed: it is then tried again until it succeeds, and the group stays Dead.
+    Answered by a `DeleteAnswer` once the group and its offsets are removed from the store. If the
+    removal fails, it is retried until it succeeds, and the group stays Dead.
     """
 
     call: object
 
 
 class ConsumerHeartbeat(Struct, frozen=True):
-    """ConsumerGroupHeartbeat: join (epoch 0), stay, leave (-1), leave for a while (-2).
+    """ConsumerGroupHeartbeat: join (epoch 0), stay, leave (-1), leave temporarily (-2).
 
-    Answered by a `HeartbeatAnswer`. None stands for a field that has not changed. Checked by
-    `modern.heartbeat.check_request` before it gets here.
+    Answered by a `HeartbeatAnswer`. None stands for a field that has not changed.
+    `modern.heartbeat.check_request` has checked the request before.
     """
 
     call: object
@@ -108,15 +108,15 @@ class ConsumerHeartbeat(Struct, frozen=True):
     rack_id: str | None = None
     rebalance_timeout_ms: int = -1
     names: tuple[str, ...] | None = None
-    """Topics, not sorted."""
+    """Topic names, unsorted."""
     pattern: str | None = None
-    """"" takes it back."""
+    """An empty pattern removes the subscription."""
     assignor: str | None = None
-    owned: frozenset[Place] | None = None
+    owned: frozenset[TopicIdPartition] | None = None
 
     @property
     def is_full(self) -> bool:
-        """All is said again, so all is answered again."""
+        """True if the request repeats every field, so that the answer has to as well."""
         return self.epoch == 0 or (
             self.rebalance_timeout_ms != -1
             and (self.names is not None or self.pattern is not None)
@@ -125,37 +125,37 @@ class ConsumerHeartbeat(Struct, frozen=True):
 
 
 class TopicsChanged(Struct, frozen=True):
-    """Topics were made, deleted, or have more partitions."""
+    """Topics were created, deleted, or got more partitions."""
 
     names: frozenset[str]
 
 
 class Assigned(Struct, frozen=True):
-    """The outcome of an `Assign` effect. None: it failed, and has to be tried again."""
+    """The outcome of an `Assign` effect."""
 
     job: Job
-    targets: Mapping[str, frozenset[Place]] | None
-    """By member id."""
+    targets: Mapping[str, frozenset[TopicIdPartition]] | None
+    """The targets by member id; None if the job failed and has to be repeated."""
 
 
 class Resolved(Struct, frozen=True):
-    """The outcome of a `Resolve` effect: the topics that match, by pattern; None: it failed."""
+    """The outcome of a `Resolve` effect: topics by pattern, or None if it failed."""
 
     matches: Mapping[str, frozenset[str]] | None
     of_all: bool
-    """All topics were matched, so these are all; else they are more."""
+    """True if all topics were matched; otherwise these are additional ones."""
 
 
 class TimerFired(Struct, frozen=True):
-    """An armed timer is due. One that was cancelled or moved in the meantime is ignored."""
+    """An armed timer is due. A timer that was cancelled or moved meanwhile is ignored."""
 
     key: TimerKey
 
 
 class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this revision. Each one gets exactly one.
+    """The outcome of the `Persist` effect with this revision. Each effect gets exactly one.
 
-    `error` is what members that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
+    `error` is sent to members that wait for the write: COORDINATOR_NOT_AVAILABLE if it failed or if
     its outcome is unknown.
     """
 

@@ -1,6 +1,6 @@
-"""The groups of one worker by id, and what is answered for unknown, loading and foreign ones.
+"""The groups of one worker by id, and the answers for unknown, loading and foreign groups.
 
-No I/O: the coordinator says which slots the worker owns and what was found in the store.
+There is no I/O here: the coordinator says which slots the worker owns and what the store contains.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group import commits, views
+from moldau.broker.group.absent_group import answer_absent, not_of_this_kind, refuse
 from moldau.broker.group.classic import join, sessions
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.config import GroupConfig, IdGenerator
@@ -27,9 +28,9 @@ from moldau.broker.group.events import (
     TimerFired,
     TopicsChanged,
 )
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.loading import LoadedGroup, restore
-from moldau.broker.group.machine import Machine
-from moldau.broker.group.modern import convert, guests
+from moldau.broker.group.modern import classic_members, conversion
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.offsets import (
@@ -37,25 +38,24 @@ from moldau.broker.group.offsets import (
     CommittedOffsets,
     TopicPartition,
 )
-from moldau.broker.group.pending import Pending, PendingCommit
+from moldau.broker.group.pending_offsets import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
-from moldau.broker.group.unknown import answer_unknown, not_of_this_kind, refuse
+from moldau.broker.group.topics import NO_TOPICS, TopicLookup
 from moldau.broker.slot_table import SlotTable
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""
 
 
-class Groups(SlotTable[Machine]):
-    """A group belongs to the slot of its id."""
+class Groups(SlotTable[GroupBase]):
+    """The groups of a worker. A group belongs to the slot of its id."""
 
     def __init__(
         self,
         config: GroupConfig,
         ids: IdGenerator,
         slot_of: Callable[[str], int],
-        topics: TopicsSeen = NO_TOPICS,
+        topics: TopicLookup = NO_TOPICS,
     ) -> None:
         super().__init__(slot_of)
         self.config = config
@@ -64,7 +64,7 @@ class Groups(SlotTable[Machine]):
         self._patient: dict[int, tuple[int, int]] = {}
         """By slot: until when, and the lowest generation."""
         self.offsets: dict[str, CommittedOffsets] = {}
-        """The offsets of every group in `by_id`, and of those that are being loaded again."""
+        """The offsets of every group in `by_id`, and of groups that are being reloaded."""
         self.pending = Pending(self.offsets, slot_of)
         self._in_progress = commits.InProgress()
 
@@ -73,9 +73,9 @@ class Groups(SlotTable[Machine]):
     def finish_loading(
         self, slot: int, stored: Iterable[LoadedGroup], now_ms: int, min_generation: int = 0
     ) -> list[Effect]:
-        """The groups are restored as they were; only sessions start again.
+        """Restore the groups of a slot. Only sessions start again.
 
-        `min_generation`: where their next generations begin, if the store may have lost some.
+        `min_generation` is where the next generations begin if the store may have lost some.
         """
         effects: list[Effect] = []
         for found in stored:
@@ -83,19 +83,19 @@ class Groups(SlotTable[Machine]):
             self.pending.loaded(found.group_id, found.pending)
             try:
                 effects += self._restore(found, now_ms, min_generation)
-            except Exception as defect:  # the others must not suffer from it
+            except Exception as defect:  # one group's failure must not affect the others
                 self._reloading.add(found.group_id)
                 effects.append(Unrestored(found.group_id, defect))
         self._finish_loading(slot)
         if min_generation:
-            # The store has lost something: members of a group that went along join again instead
-            # of giving up, and not in a generation that they have seen.
+            # The store has lost something. Members of a group that was lost with it join again
+            # instead of giving up, and must not meet a generation that they have already seen.
             until_ms = now_ms + self.config.consumer.limits.session_timeout_ms
             self._patient[slot] = until_ms, min_generation
         return effects
 
     def _restore(self, found: LoadedGroup, now_ms: int, min_generation: int) -> list[Effect]:
-        group: Machine
+        group: GroupBase
         if found.record is None:
             group, effects = Group.create(found.group_id, self.config, self._ids, now_ms)
         else:
@@ -112,7 +112,7 @@ class Groups(SlotTable[Machine]):
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> list[Effect]:
-        """Another worker owns the slot from now on, or this one stops."""
+        """Give the slot up: another worker owns it, or this one stops."""
         effects: list[Effect] = []
         for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
             self.offsets.pop(group_id, None)
@@ -122,12 +122,12 @@ class Groups(SlotTable[Machine]):
         self.pending.given_up(slot)
         return effects
 
-    # --- groups that failed: their offsets stay, no event changes them ---
+    # --- groups that failed: their offsets stay, and no event changes them ---
 
     def finish_reloading(
         self, found: LoadedGroup, now_ms: int, min_generation: int = 0
     ) -> list[Effect]:
-        """As `finish_loading`, of one group; without a record and offsets it is gone."""
+        """Restore one group, like `finish_loading`. Without a record and offsets it is gone."""
         group_id, effects = found.group_id, list[Effect]()
         if found.record is not None or found.offsets or found.pending:
             effects = self._restore(found, now_ms, min_generation)
@@ -140,7 +140,7 @@ class Groups(SlotTable[Machine]):
         return effects
 
     def use_config(self, config: GroupConfig) -> None:
-        """Use other limits from now on; parked requests and armed timers keep theirs."""
+        """Apply other limits from now on. Parked requests and armed timers keep theirs."""
         self.config = config
         for group in self.by_id.values():
             group.config = config
@@ -169,22 +169,23 @@ class Groups(SlotTable[Machine]):
         generation_id: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Heartbeat: the hottest group request, so neither an event nor an effect."""
+        """Handle a Heartbeat. It is the most frequent group request, so it has no event and no
+        effects."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self.by_id.get(group_id)
         if isinstance(group, Group):
             return sessions.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         if isinstance(group, ConsumerGroup):
-            return guests.heartbeat(group, member_id, instance_id, generation_id, now_ms)
+            return classic_members.heartbeat(group, member_id, instance_id, generation_id, now_ms)
         error = self.availability(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE  # no member may lose its session because its group is loading
         return ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE else error
 
     def rests(self, group_id: str, member_id: str, epoch: int, now_ms: int) -> Resting | None:
-        """A ConsumerGroupHeartbeat of a member that has all it is to have and says nothing new:
-        its deadline moves. None: it has to be looked at."""
+        """Handle a ConsumerGroupHeartbeat that says nothing new, of a member that has its whole
+        target: move its deadline. Returns None if the request needs to be processed as an event."""
         group = self.by_id.get(group_id)
         if not isinstance(group, ConsumerGroup):
             return None
@@ -202,7 +203,7 @@ class Groups(SlotTable[Machine]):
         return member, limits.heartbeat_interval_ms
 
     def concerned(self) -> list[str]:
-        """The ids of groups that topics mean something to: pass them a `TopicsChanged` each."""
+        """Return the ids of groups that depend on topics. Each is to get a `TopicsChanged`."""
         return [name for name, group in self.by_id.items() if isinstance(group, ConsumerGroup)]
 
     # --- offsets ---
@@ -216,13 +217,13 @@ class Groups(SlotTable[Machine]):
         now_ms: int,
         *,
         version: int = 9,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
-        """Whether offsets may be stored; see `commits`.
+        """Check whether offsets may be stored; see `commits`.
 
-        If so: `commit_begins`, the write, then `committed` or `commit_failed`. Nothing may be
-        awaited before the write, or a member that is fenced in the meantime could still commit.
+        If so, call `commit_begins`, write, then call `committed` or `commit_failed`. Nothing may be
+        awaited before the write, or a member that is fenced meanwhile could still commit.
         """
         group = self.by_id.get(group_id)
         if group is None:
@@ -239,25 +240,27 @@ class Groups(SlotTable[Machine]):
             generation_id,
             now_ms,
             version=version,
-            places=places,
+            partitions=partitions,
             transactional=transactional,
         )
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether OffsetFetch from v9 on is answered: a member's epoch is compared."""
+        """Check OffsetFetch from v9 on, which carries a member epoch."""
         group = self.by_id.get(group_id)
         return ErrorCode.NONE if group is None else group.check_fetch(member_id, epoch)
 
     def commit_begins(self, group_id: str, partitions: Iterable[TopicPartition]) -> int:
-        """These are being stored: until the outcome is known, neither they nor the group may
-        expire. Otherwise an acknowledged commit could be removed.
+        """Announce that these offsets are being stored. Until the outcome is known, neither they
+        nor the group may expire: otherwise an acknowledged commit could be removed.
 
-        Returns the order of the commit: which offsets of transactions were sent before it."""
+        Returns the order of the commit, which tells which transactional offsets were sent before
+        it.
+        """
         self._in_progress.begins(group_id, partitions)
         return self.pending.next_order()
 
     def commit_failed(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """The commit announced by `commit_begins` failed."""
+        """Report that the commit announced by `commit_begins` failed."""
         self._in_progress.ended(group_id, partitions)
 
     def committed(
@@ -267,7 +270,7 @@ class Groups(SlotTable[Machine]):
         now_ms: int,
         order: int,
     ) -> list[Effect]:
-        """These offsets are stored. The first commit of a simple consumer creates its group.
+        """Report that these offsets are stored. A simple consumer's first commit creates its group.
 
         Offsets must be written over the connection that carries the group's own writes, so that
         commits and deletions are reported here in the order in which the store ran them.
@@ -276,7 +279,7 @@ class Groups(SlotTable[Machine]):
         effects: list[Effect] = []
         if group_id not in self.offsets:
             if self.availability(group_id) is not ErrorCode.NONE:
-                return []  # unloaded in the meantime: whoever loads it finds them
+                return []  # unloaded meanwhile: the worker that loads the group finds them
             effects = self._create(group_id, now_ms)
         group_offsets = self.offsets[group_id]
         group_offsets.apply(offsets)
@@ -292,14 +295,15 @@ class Groups(SlotTable[Machine]):
         number: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> PendingCommit:
-        """As `commit_begins`, for offsets of an open transaction."""
+        """Like `commit_begins`, for offsets of an open transaction."""
         self.commit_begins(group_id, offsets)
         return self.pending.begins(group_id, producer_id, number, offsets)
 
     def txn_commit_ended(
         self, group_id: str, commit: PendingCommit, now_ms: int, *, may_be_stored: bool
     ) -> list[Effect]:
-        """What `txn_commit_begins` announced is pending now, or may be; or it was refused."""
+        """Report that the offsets of `txn_commit_begins` are, or may be, pending; or were
+        refused."""
         self._in_progress.ended(group_id, commit.partitions)
         effects: list[Effect] = []
         is_new = group_id not in self.offsets and self.availability(group_id) is ErrorCode.NONE
@@ -309,7 +313,7 @@ class Groups(SlotTable[Machine]):
         return effects
 
     def expired_offsets(self, group_id: str, now_ms: int) -> list[TopicPartition]:
-        """Offsets to remove from the store, then from `offsets`."""
+        """Return the offsets to remove from the store, then from `offsets`."""
         group = self.by_id.get(group_id)
         if group is None:
             return []
@@ -318,7 +322,8 @@ class Groups(SlotTable[Machine]):
         return [partition for partition in expired if partition not in in_progress]
 
     def is_forgettable(self, group_id: str) -> bool:
-        """Nothing is left of the group and no commit is in progress: end it with a `Delete`."""
+        """True if nothing is left of the group and no commit is in progress: `Delete` can end
+        it."""
         group = self.by_id.get(group_id)
         if group is None or group_id in self._in_progress:
             return False
@@ -331,15 +336,15 @@ class Groups(SlotTable[Machine]):
         return views.describe_unknown(group_id) if group is None else group.describe()
 
     def describe_consumers(self, group_id: str) -> views.ConsumerGroupView | None:
-        """None: there is no such group of the consumer protocol."""
+        """Return None if there is no such group of the consumer protocol."""
         group = self.by_id.get(group_id)
         if not isinstance(group, ConsumerGroup) or group.state is GroupState.DEAD:
             return None
         return group.describe_consumers()
 
-    def _handle(self, group: Machine, event: Event, now_ms: int) -> list[Effect]:
+    def _handle(self, group: GroupBase, event: Event, now_ms: int) -> list[Effect]:
         known = group
-        group, effects = convert.suited(known, event, self._topics, now_ms)
+        group, effects = conversion.convert_if_needed(known, event, self._topics, now_ms)
         if group is not known:
             self.put(group.group_id, group)
         if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
@@ -348,9 +353,9 @@ class Groups(SlotTable[Machine]):
             return [Reply(event.call, not_of_this_kind(group.group_id))]
         effects += group.handle(event, now_ms)
         if isinstance(group, ConsumerGroup) and group.becomes_classic:
-            group, converted = convert.downgrade(group, now_ms)
+            group, converted = conversion.downgrade(group, now_ms)
             self.put(group.group_id, group)
-            # What it wanted stored is replaced as a whole.
+            # The conversion replaces everything that the group wanted stored.
             effects = [one for one in effects if type(one) is not Persist] + converted
         if group.is_gone:
             self._drop(group.group_id)
@@ -364,7 +369,7 @@ class Groups(SlotTable[Machine]):
         return effects
 
     def _create_consumer_group(self, group_id: str, now_ms: int) -> None:
-        """It is stored with its first member."""
+        """The group is stored together with its first member."""
         identity = self._ids.identity(now_ms)
         group = ConsumerGroup(group_id, identity, self.config, self._ids, now_ms, self._topics)
         group.min_epoch = self._min_generation_of_new(group_id, now_ms)
@@ -372,7 +377,7 @@ class Groups(SlotTable[Machine]):
         self.offsets[group_id] = CommittedOffsets()
 
     def _min_generation_of_new(self, group_id: str, now_ms: int) -> int:
-        """0, unless the store may just have lost a group of that id."""
+        """Return 0, unless the store may just have lost a group with this id."""
         until_ms, lowest = self._patient.get(self._slot_of(group_id), (0, 0))
         return lowest if now_ms < until_ms else 0
 
@@ -387,7 +392,8 @@ class Groups(SlotTable[Machine]):
         if error is ErrorCode.NONE:
             return None
         if isinstance(event, Sync) and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # Java takes the other code for the end. The rebalance is lost, so they join again.
+            # Java's client treats the other code as fatal. The rebalance is lost, so members join
+            # again.
             error = ErrorCode.REBALANCE_IN_PROGRESS
         return refuse(event, error)
 
@@ -404,4 +410,4 @@ class Groups(SlotTable[Machine]):
                 return self._handle(self.by_id[group_id], event, now_ms)
             if event.epoch > 0 and self._min_generation_of_new(group_id, now_ms):
                 return [Reply(event.call, refuse(event, ErrorCode.UNKNOWN_MEMBER_ID))]
-        return [Reply(event.call, answer_unknown(self.config, group_id, event))]
+        return [Reply(event.call, answer_absent(self.config, group_id, event))]

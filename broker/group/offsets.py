@@ -1,8 +1,8 @@
-"""The committed offsets of one group. Who may commit and delete them is decided in `commits.py`.
+"""The committed offsets of one group. `commits.py` decides who may commit and delete them.
 
-Holds what is durable: a commit is checked, stored, and only then applied here, so OffsetFetch never
-returns an offset that could still be lost. Offsets of open transactions are kept beside them, until
-a marker says what becomes of them (`pending.py`).
+Only durable offsets are kept here: a commit is checked, stored, and then applied, so OffsetFetch
+never returns an offset that could still be lost. The offsets of open transactions are kept beside
+them until a marker decides their fate (`pending_offsets.py`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class TopicPartition(NamedTuple):
 
 
 class CommittedOffset(Struct, frozen=True, array_like=True):
-    """What a member committed, as it is stored and returned."""
+    """A committed offset as it is stored and returned."""
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
-    """Only for OffsetCommit v2-4 with its own retention time."""
+    """Set only by OffsetCommit v2-4 with its own retention time."""
 
 
 def new_commit(
@@ -41,20 +41,22 @@ def new_commit(
     metadata: str | None = "",
     retention_time_ms: int = -1,
 ) -> CommittedOffset:
-    """From the fields of a request. `retention_time_ms` -1: the broker's retention, as from v5."""
+    """Build a commit from the fields of a request. -1 as `retention_time_ms` stands for the
+    broker's retention, as in all requests from v5 on."""
     expires = None if retention_time_ms < 0 else now_ms + retention_time_ms
     return CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires)
 
 
 class PendingOffset(Struct, frozen=True):
-    """An offset that an open transaction commits, if it is committed itself."""
+    """An offset that takes effect if its open transaction commits."""
 
     number: int
-    """Of the transaction."""
+    """The number of the transaction."""
     order: int
-    """Higher than that of every commit of the group that was sent to the store before."""
+    """Higher than the order of every commit of the group that was sent to the store before."""
     committed: CommittedOffset | None
-    """None: a later commit has overtaken it, and stays whatever becomes of the transaction."""
+    """None if a later commit has overtaken it: that commit stays, whatever the transaction's
+    outcome."""
 
 
 class PendingOffsets:
@@ -76,7 +78,7 @@ class PendingOffsets:
         return self._of.get(producer_id, {})
 
     def producers(self, partition: TopicPartition) -> AbstractSet[int]:
-        """Those with an open transaction that has an offset of this partition."""
+        """Return the producers whose open transactions have an offset of this partition."""
         return self._producers.get(partition, frozenset())
 
     def partitions(self) -> AbstractSet[TopicPartition]:
@@ -99,7 +101,7 @@ class PendingOffsets:
             del self._producers[partition]
 
     def overtake(self, partition: TopicPartition, order: int) -> None:
-        """What was committed with this order stays: nothing that was sent before it replaces it."""
+        """Mark pending offsets that were sent before this commit: they must not replace it."""
         for producer_id in self.producers(partition):
             pending = self._of[producer_id][partition]
             if pending.order < order:
@@ -120,7 +122,7 @@ class CommittedOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing committed, and nothing that a transaction could still commit."""
+        """True if nothing is committed and no transaction can still commit anything."""
         return not self._offsets and not self.pending
 
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
@@ -128,20 +130,20 @@ class CommittedOffsets:
         return None if partitions is None else partitions.get(partition)
 
     def is_pending(self, topic: str, partition: int) -> bool:
-        """OffsetFetch with require_stable gets UNSTABLE_OFFSET_COMMIT."""
+        """True if OffsetFetch with require_stable has to answer UNSTABLE_OFFSET_COMMIT."""
         return bool(self.pending) and TopicPartition(topic, partition) in self.pending.partitions()
 
     def topics(self) -> Mapping[str, Mapping[int, CommittedOffset]]:
-        """All offsets by topic and partition, for OffsetFetch of all topics."""
+        """Return all offsets by topic and partition, for an OffsetFetch of all topics."""
         return self._offsets
 
     def apply(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """These have been stored."""
+        """Apply commits that have been stored."""
         for (topic, partition), committed in offsets.items():
             self._offsets.setdefault(topic, {})[partition] = committed
 
     def remove(self, topic: str, partition: int) -> None:
-        """This one is no longer stored."""
+        """Forget an offset that is no longer stored."""
         partitions = self._offsets.get(topic)
         if partitions is not None:
             partitions.pop(partition, None)
@@ -149,7 +151,7 @@ class CommittedOffsets:
                 del self._offsets[topic]
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
-        """The partitions to remove when this topic is deleted."""
+        """Return the partitions to remove when this topic is deleted."""
         committed = [TopicPartition(topic, number) for number in self._offsets.get(topic, ())]
         pending = [one for one in self.pending.partitions() if one.topic == topic]
         return committed + [one for one in pending if self.get(*one) is None]

@@ -1,8 +1,8 @@
-"""What is stored of a group, and its encoding.
+"""The stored form of a group, and its encoding.
 
 A classic group is one record, stored when it is Stable or Empty. A group of the consumer protocol
 is a head and a field for each member, stored whenever one of them changes. Its head has all fields
-of a classic record and a `FORMAT` of its own: a version that does not know it refuses the group
+of a classic record and its own `FORMAT`, so that a version that does not know it refuses the group
 instead of restoring it without its members.
 
 All protocols of a member are stored, not only the one in use: after a restart, a member that joins
@@ -36,7 +36,7 @@ class MemberRecord(Struct, frozen=True, array_like=True):
 class GroupRecord(Struct, frozen=True):
     group_id: str
     identity: str
-    """`cgp_<ulid>`: kept across leaves and restarts, deleted with the group."""
+    """`cgp_<ulid>`: kept while members come and go and across restarts, deleted with the group."""
     revision: int
     """Grows with every write of the group, and names its `Persist`."""
     state: GroupState
@@ -45,7 +45,7 @@ class GroupRecord(Struct, frozen=True):
     """Epoch milliseconds. The retention of offsets counts from when the group became Empty."""
     generation_id: int
     protocol_type: str | None
-    """None: offsets of simple consumers only, no member ever joined."""
+    """None if no member ever joined and only simple consumers committed offsets."""
     protocol_name: str | None
     leader: str | None
     members: tuple[MemberRecord, ...] = ()
@@ -55,7 +55,7 @@ class GroupRecord(Struct, frozen=True):
 class StoredPattern(Struct, frozen=True, array_like=True):
     pattern: str
     topics: tuple[str, ...] | None
-    """None: not resolved yet."""
+    """None if the pattern is not resolved yet."""
 
 
 class ConsumerRecord(Struct, frozen=True):
@@ -65,7 +65,7 @@ class ConsumerRecord(Struct, frozen=True):
     identity: str
     revision: int
     state: GroupState
-    """EMPTY or STABLE, for versions that read no further; it follows from the members."""
+    """EMPTY or STABLE, for versions that read no further. It follows from the members."""
     state_since_ms: int
     generation_id: int
     """The group epoch."""
@@ -80,7 +80,7 @@ class ConsumerRecord(Struct, frozen=True):
     format: int = CONSUMER_FORMAT
 
 
-class StoredPlaces(Struct, frozen=True, array_like=True):
+class StoredPartitions(Struct, frozen=True, array_like=True):
     """Partitions of one topic, each with the epoch in which the member got it."""
 
     topic_id: bytes
@@ -89,8 +89,8 @@ class StoredPlaces(Struct, frozen=True, array_like=True):
     """Empty for a target."""
 
 
-class StoredGuest(Struct, frozen=True, array_like=True):
-    """What a classic member inside the group has beside the others."""
+class StoredClassicMember(Struct, frozen=True, array_like=True):
+    """The additional data of a classic member in a group of the consumer protocol."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -109,10 +109,10 @@ class ConsumerMember(Struct, frozen=True, array_like=True):
     epoch: int
     previous_epoch: int
     state: str
-    assigned: tuple[StoredPlaces, ...]
-    revoking: tuple[StoredPlaces, ...]
-    target: tuple[StoredPlaces, ...]
-    guest: StoredGuest | None = None
+    assigned: tuple[StoredPartitions, ...]
+    revoking: tuple[StoredPartitions, ...]
+    target: tuple[StoredPartitions, ...]
+    classic: StoredClassicMember | None = None
     format: int = CONSUMER_FORMAT
 
 
@@ -148,7 +148,7 @@ def decode(data: bytes) -> GroupRecord | ConsumerRecord:
 
 
 def decode_member(data: bytes) -> ConsumerMember:
-    """As `decode`."""
+    """Raises the same exceptions as `decode`."""
     member = _member_decoder.decode(data)
     if member.format != CONSUMER_FORMAT:
         raise UnknownRecordFormat(f"group member of format {member.format}")

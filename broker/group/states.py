@@ -1,4 +1,4 @@
-"""The states of groups by Kafka's names, as DescribeGroups and ListGroups send them."""
+"""The states of groups, under the names that DescribeGroups and ListGroups send."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """`classic/states.py` says what each means for a classic group.
+    """`classic/states.py` explains the states of a classic group.
 
-    A group of the consumer protocol is Empty; Assigning, while its target is behind its epoch;
-    Reconciling, while a member is not there yet; or Stable.
+    A group of the consumer protocol is Empty; Assigning while its target is older than its epoch;
+    Reconciling while a member has not reached the target; or Stable.
     """
 
     EMPTY = "Empty"
@@ -24,4 +24,4 @@ class GroupState(StrEnum):
 REBALANCING = frozenset(
     {GroupState.PREPARING_REBALANCE, GroupState.ASSIGNING, GroupState.RECONCILING}
 )
-"""In which members wait for something, or have not got all of it yet; of either protocol."""
+"""The states, of either protocol, in which members wait or do not have all their partitions yet."""

@@ -1,4 +1,4 @@
-"""Timers as values: a group says what fires when, the coordinator lets it fire."""
+"""Timers as values: a group says which timer fires when, and the coordinator runs them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 class TimerKind(StrEnum):
     SESSION = "session"
-    """A member sent nothing for its session timeout. Lazy: a heartbeat only moves the deadline;
-    the timer, when it fires, is armed again for the deadline it then finds."""
+    """A member sent nothing for its session timeout. This timer is lazy: a heartbeat only moves the
+    deadline, and the timer is armed again for the deadline that it finds when it fires."""
     PENDING_MEMBER = "pending member"
     """A client that got MEMBER_ID_REQUIRED did not join again with its id."""
     NEW_MEMBER = "new member"
@@ -21,15 +21,15 @@ class TimerKind(StrEnum):
     SYNC = "sync"
     """The rebalance timeout of CompletingRebalance: members without a Sync are removed."""
     REVOKE = "revoke"
-    """A member of the consumer protocol has not given partitions back in its rebalance timeout."""
+    """A member of the consumer protocol has not revoked partitions within its rebalance timeout."""
     TARGET = "target"
     """The next target may be computed: the last one is `assignment.interval.ms` old."""
     PATTERNS = "patterns"
-    """Expressions are matched again, with new topics or with all."""
-    GUEST_JOIN = "guest join"
-    """A classic member inside a group of the consumer protocol has not joined again. Lazy."""
-    GUEST_SYNC = "guest sync"
-    """... or has joined, and has not asked for its assignment."""
+    """Patterns are matched again, with new topics or with all."""
+    CLASSIC_JOIN = "classic join"
+    """A classic member of a group of the consumer protocol has not joined again. Lazy."""
+    CLASSIC_SYNC = "classic sync"
+    """Such a member has joined, but has not asked for its assignment."""
     PERSIST_RETRY = "persist retry"
     """Repeats a failed write."""
 
@@ -40,4 +40,4 @@ class TimerKey(NamedTuple):
     group_id: str
     kind: TimerKind
     member_id: str = ""
-    """For the timers of a member; empty for those of the group."""
+    """The member, for timers of a member; empty for those of the group."""

@@ -1,9 +1,9 @@
-"""Topics as groups see them: a look into memory, handed in by the coordinator."""
+"""Topics as groups see them: lookups in memory that the coordinator provides."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -15,27 +15,29 @@ class TopicFacts(NamedTuple):
     partitions: int
 
 
-Place: TypeAlias = tuple[bytes, int]
-"""A partition: topic id and number. A topic that is deleted and made again has another id."""
+TopicIdPartition: TypeAlias = tuple[bytes, int]
+"""Topic id and partition number. A topic that is deleted and created again gets another id."""
+PartitionEpochs: TypeAlias = Mapping[TopicIdPartition, int]
+"""The member epoch in which each partition was assigned."""
 
 
-class TopicsSeen(Struct, frozen=True):
-    """The topics that exist. Tests pass their own."""
+class TopicLookup(Struct, frozen=True):
+    """Looks up the topics that exist. Tests pass their own."""
 
     by_name: Callable[[str], TopicFacts | None]
     by_id: Callable[[bytes], TopicFacts | None]
     names: Callable[[], Iterable[str]]
 
 
-NO_TOPICS = TopicsSeen(lambda _: None, lambda _: None, lambda: ())
+NO_TOPICS = TopicLookup(lambda _: None, lambda _: None, lambda: ())
 
 
-def by_topic(places: Iterable[Place]) -> dict[bytes, list[int]]:
-    """Partitions by topic id, both in order. A member may have thousands: sorting numbers takes a
-    fraction of what sorting places does."""
+def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
+    """Return sorted partition numbers by topic id, in order. A member may have thousands, and
+    sorting plain numbers takes a fraction of the time."""
     topics: defaultdict[bytes, list[int]] = defaultdict(list)
-    for topic_id, partition in places:
+    for topic_id, partition in partitions:
         topics[topic_id].append(partition)
-    for partitions in topics.values():
-        partitions.sort()
+    for numbers in topics.values():
+        numbers.sort()
     return {topic_id: topics[topic_id] for topic_id in sorted(topics)}

@@ -12,7 +12,7 @@ IDENTITY_PREFIX = "cgp_"
 
 
 def ulid(now_ms: int, randomness: bytes) -> str:
-    """The ULID of a moment and ten random bytes."""
+    """Build the ULID of a point in time and ten random bytes."""
     if not 0 <= now_ms <= MAX_MS:
         raise ValueError(f"{now_ms} ms do not fit into the 48 bits of a ULID")
     if len(randomness) != RANDOM_BYTES:
@@ -22,5 +22,5 @@ def ulid(now_ms: int, randomness: bytes) -> str:
 
 
 def new_identity(now_ms: int) -> str:
-    """The identity of a new consumer group."""
+    """Return the identity of a new consumer group."""
     return IDENTITY_PREFIX + ulid(now_ms, os.urandom(RANDOM_BYTES))

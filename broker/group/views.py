@@ -1,4 +1,4 @@
-"""What is shown of a group: DescribeGroups, ConsumerGroupDescribe, ListGroups, the command line."""
+"""Views of a group for DescribeGroups, ConsumerGroupDescribe, ListGroups and the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.states import GroupState
+from moldau.broker.wire import consumer_protocol
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
@@ -30,9 +32,9 @@ class GroupView(Struct, frozen=True):
     generation_id: int = -1
     leader: str = ""
     protocol_type: str = ""
-    """Empty: simple consumers."""
+    """Empty for simple consumers."""
     protocol_name: str = ""
-    """DescribeGroups' `protocol_data`: only when Stable."""
+    """DescribeGroups' `protocol_data`; set only when Stable."""
     members: tuple[MemberView, ...] = ()
 
 
@@ -46,7 +48,7 @@ class ConsumerMemberView(Struct, frozen=True):
     names: tuple[str, ...]
     pattern: str
     assigned: Mapping[bytes, Sequence[int]]
-    """Partitions by topic id, in order; with what is to be given back."""
+    """Partition numbers by topic id, in order, including partitions that it has to give back."""
     target: Mapping[bytes, Sequence[int]]
     is_classic: bool
 
@@ -68,21 +70,36 @@ class GroupListing(Struct, frozen=True):
 
 
 class PartitionOwner(Struct, frozen=True):
-    """A member, and the partitions it has."""
+    """A member and its partitions."""
 
     member_id: str
     client_id: str
     client_host: str
     partitions: tuple[tuple[str, int], ...]
-    """Topic name and number."""
+    """Pairs of topic name and partition number."""
 
 
 class Owners(Struct, frozen=True):
-    """The partitions of all members, put together when somebody asks for them."""
+    """The partitions of all members, computed when they are asked for."""
 
     topics: frozenset[str] | None
-    """None: not known, any may be among them."""
+    """None if unknown: it may be any topic."""
     of_members: Callable[[], list[PartitionOwner]]
+
+
+def owners_in(record: GroupRecord) -> list[PartitionOwner]:
+    """Return the partitions that the stored assignments of a classic group of consumers name."""
+    if record.protocol_type != consumer_protocol.CONSUMER:
+        return []
+    return [
+        PartitionOwner(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            tuple(consumer_protocol.assigned_partitions(member.assignment) or ()),
+        )
+        for member in record.members
+    ]
 
 
 class Listed(Protocol):
@@ -90,14 +107,15 @@ class Listed(Protocol):
 
 
 def describe_unknown(group_id: str) -> GroupView:
-    """A group that does not exist is Dead; DescribeGroups v6+ sends GROUP_ID_NOT_FOUND with it."""
+    """Describe a group that does not exist as Dead. DescribeGroups v6+ adds GROUP_ID_NOT_FOUND."""
     return GroupView(group_id, GroupState.DEAD)
 
 
 def list_groups(
     groups: Iterable[Listed], states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
-    """Without a filter: all. Filters ignore case, as clients differ in how they write them."""
+    """List the groups that match, or all without a filter. Filters ignore case, as clients differ
+    in how they write states and types."""
     wanted_states = {state.lower() for state in states}
     wanted_types = {kind.lower() for kind in types}
     return [

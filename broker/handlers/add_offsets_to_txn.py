@@ -19,7 +19,7 @@ from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
-from moldau.broker.txn.record import group_place
+from moldau.broker.txn.record import group_offsets_partition
 from moldau.broker.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -51,7 +51,7 @@ def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> None:
         AddReplyHandle(call),
         request.producer_id,
         request.producer_epoch,
-        (group_place(slot_of(request.group_id)),),
+        (group_offsets_partition(slot_of(request.group_id)),),
         version=call.header.api_version,
     )
     broker.transactions.submit(request.transactional_id, event)

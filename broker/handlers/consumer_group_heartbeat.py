@@ -22,7 +22,7 @@ from moldau.broker.group.effects import Answer, HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
-from moldau.broker.group.topics import Place, by_topic
+from moldau.broker.group.topics import TopicIdPartition, by_topic
 from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call, ReplyHandle
@@ -139,7 +139,7 @@ def response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
     )
 
 
-def _assignment(places: Iterable[Place]) -> Assignment:
+def _assignment(places: Iterable[TopicIdPartition]) -> Assignment:
     return Assignment([TopicPartitions(*topic) for topic in by_topic(places).items()])
 
 
@@ -185,10 +185,10 @@ class BeatRoute(RequestRoute):
         )
         self._is_full = False
         # What the member had when the group last looked at this request, and it was at rest.
-        self._settled: Collection[Place] | None = None
+        self._settled: Collection[TopicIdPartition] | None = None
         self._template: ResponseTemplate | None = None
         self._encoded_for: tuple[int, int] = (0, 0)
-        self._assigned: Collection[Place] | None = None
+        self._assigned: Collection[TopicIdPartition] | None = None
 
     def varying(self, canonical: bytes) -> tuple[int, int]:
         at = self.header.body_at

@@ -45,7 +45,7 @@ def _describe(broker: Broker, call: Call, transactional_id: str) -> TransactionS
         error = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         return TransactionState(error_code=error, transactional_id=transactional_id)
     partitions: dict[str, list[int]] = {}
-    for place in view.places:
+    for place in view.partitions:
         partitions.setdefault(place.topic, []).append(place.partition)
     return TransactionState(
         transactional_id=transactional_id,

@@ -71,7 +71,7 @@ def _check(broker: Broker, request: OffsetCommitRequest, version: int) -> ErrorC
         request.generation_id_or_member_epoch,
         coordinator.now_ms(),
         version=version,
-        places=(  # looked at only where it matters
+        partitions=(  # looked at only where it matters
             (topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, index)
             for topic in request.topics
             for index in (one.partition_index for one in topic.partitions)

@@ -26,7 +26,7 @@ from moldau.broker.log.topics import Topic
 from moldau.broker.placement import slot_of
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
-from moldau.broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition
 from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -87,7 +87,7 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
         request.group_instance_id,
         request.generation_id,
         coordinator.now_ms(),
-        places=(
+        partitions=(
             (topic.name, partition.partition_index)
             for topic in request.topics
             for partition in topic.partitions
@@ -168,7 +168,7 @@ async def _join(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        Place(GROUP_OFFSETS, NO_UUID, slot_of(request.group_id)),
+        TxnPartition(GROUP_OFFSETS, NO_UUID, slot_of(request.group_id)),
         verify_only=version < FIRST_VERSION_THAT_ADDS_THE_GROUP,
         done=done,
     )

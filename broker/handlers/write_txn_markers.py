@@ -20,7 +20,7 @@ from moldau.broker.handlers.details.authorization import (
 from moldau.broker.log.markers import ADMINISTRATORS, Marker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
-from moldau.broker.txn.record import Place
+from moldau.broker.txn.record import TxnPartition
 from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -67,7 +67,7 @@ class MarkersCall:
                     if refused:
                         answer.error_code = refused
                         continue
-                    place = Place(topic.name, topic.topic_id, answer.partition_index)
+                    place = TxnPartition(topic.name, topic.topic_id, answer.partition_index)
                     self._left += 1
                     broker.local_markers.write(marker, place, partial(self._written, answer))
         self._done()

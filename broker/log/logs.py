@@ -29,7 +29,7 @@ from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.checked_logs import CheckedLogs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
 from moldau.broker.store_loss.log_integrity import LogIntegrity
-from moldau.broker.txn.record import Place
+from moldau.broker.txn.record import TxnPartition
 
 logger = logging.getLogger("moldau.log")
 
@@ -42,7 +42,7 @@ class Joins(Protocol):
     """Asks the coordinators of transactions, of this worker and of others."""
 
     def ask(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, place: Place,
+        self, transactional_id: str, producer_id: int, producer_epoch: int, place: TxnPartition,
         *, verify_only: bool, done: Joined,
     ) -> None:  # fmt: skip
         """Call `done` with the number of the transaction, once the place is durably part of it."""
@@ -51,7 +51,7 @@ class Joins(Protocol):
 class Orphans(Protocol):
     """Ends transactions that no coordinator is going to end."""
 
-    def look(self, log: PartitionLog, place: Place) -> None: ...
+    def look(self, log: PartitionLog, place: TxnPartition) -> None: ...
 
 
 class Logs:
@@ -192,7 +192,7 @@ class Logs:
         if found is None or self.joins is None:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
             return
-        place = Place(topic, found.topic_id, partition)
+        place = TxnPartition(topic, found.topic_id, partition)
         self.joins.ask(
             transactional_id, producer_id, producer_epoch, place,
             verify_only=verify_only, done=done,
@@ -202,7 +202,7 @@ class Logs:
         found = self._topics.get(topic)
         if found is not None and self.orphans is not None:
             log = self.partition_log(found, partition)
-            self.orphans.look(log, Place(topic, found.topic_id, partition))
+            self.orphans.look(log, TxnPartition(topic, found.topic_id, partition))
 
     # --- notices of what others append ---
 

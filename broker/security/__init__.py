@@ -1,1 +1,2 @@
-"""Who a client is and what it may do: pure, no I/O and no clock."""
+"""Identities, authorization and quotas: who a client is and what it may do, without I/O or
+clock."""

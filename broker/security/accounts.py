@@ -1,4 +1,4 @@
-"""A user's account: what is known of the password, by mechanism. Never the password itself."""
+"""A user's account: data to check the password with, by mechanism. Never the password itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 from moldau.broker.security.sasl import Mechanism
 from moldau.broker.security.scram import ScramCredential, Shape, place_of, shape_of
 
-# What unknown users seem to have while there is no user.
+# The shape of unknown users' credentials while there is no user.
 DEFAULT_SHAPE = Shape(32, 16384)
 
 
 class Account(msgspec.Struct, frozen=True):
-    """As it is in the store. Times in milliseconds since 1970."""
+    """An account as it is stored. Times are in milliseconds since 1970."""
 
     credentials: dict[Mechanism, ScramCredential]
     created: int
@@ -24,18 +24,19 @@ class Account(msgspec.Struct, frozen=True):
 
     @property
     def revision(self) -> int:
-        """Another one after every change: sessions of an earlier one are over."""
+        """Changes with every alteration: sessions of an earlier revision are over."""
         return self.changed
 
 
 class Alteration(msgspec.Struct, frozen=True):
-    """What becomes of one user's credentials."""
+    """A change of one user's credentials."""
 
     set: dict[Mechanism, ScramCredential] = {}
     remove: frozenset[Mechanism] = frozenset()
 
     def apply(self, account: Account | None, now: int) -> Account | None:
-        """None: there is no such user any more. Raises KeyError if one to be removed is missing."""
+        """Apply a change. Returns None if no credential is left. Raises KeyError if one to be
+        removed is missing."""
         credentials = dict(account.credentials) if account is not None else {}
         for mechanism in self.remove:
             del credentials[mechanism]
@@ -44,15 +45,15 @@ class Alteration(msgspec.Struct, frozen=True):
             return None
         if account is None:
             return Account(credentials, now, now)
-        # Above the last one, whatever the clock says.
+        # It is higher than the last one, whatever the clock says.
         return Account(credentials, account.created, max(now, account.changed + 1))
 
 
 class Looks:
-    """How the users that exist look to those who ask, and which of them another name looks like.
+    """How existing users look to a client, and which of them an unknown name imitates.
 
-    It looks like the same one whatever it is asked for: what a user has for one mechanism mostly
-    goes with what it has for the other.
+    An unknown name imitates the same user for every mechanism, since the credentials of a user
+    usually match each other.
     """
 
     def __init__(self, accounts: Mapping[str, Account], secret: bytes) -> None:
@@ -75,7 +76,7 @@ class Looks:
         return self._shapes[mechanism][at]
 
     def preferred(self, user: str) -> Mechanism:
-        """What a password of this user that does not exist is checked with."""
+        """Return the credential with which a password of this nonexistent user is checked."""
         if not self._all:
             return Mechanism.SCRAM_SHA_256
         at = bisect_left(self._all, place_of(self._secret, user), key=itemgetter(0))
@@ -83,7 +84,7 @@ class Looks:
 
 
 def preferred(credentials: Mapping[Mechanism, ScramCredential]) -> Mechanism:
-    """The cheaper one of the two."""
+    """Return the cheaper one of the two."""
     if Mechanism.SCRAM_SHA_256 in credentials or not credentials:
         return Mechanism.SCRAM_SHA_256
     return Mechanism.SCRAM_SHA_512

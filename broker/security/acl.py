@@ -1,11 +1,11 @@
-"""One ACL: who may or may not do what, on which resources, from where. And filters that find them.
+"""One ACL: who may or may not do what, on which resources, from where; and filters that find ACLs.
 
-An ACL has no number: all its fields together are its identity, and `text` is that identity as it
-is stored, one line that can be read in redis-cli:
+An ACL has no number: all its fields together are its identity. `text` is that identity as it is
+stored, one line that can be read in redis-cli:
 
     ALLOW User:alice READ TOPIC PREFIXED orders- *
 
-The fields that clients choose are percent-encoded, so that none contains a space.
+Fields that clients choose are percent-encoded, so that none contains a space.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WILDCARD = "*"
 EVERYONE = "User:*"
 _SAFE = "*:/@,=+()[]{}|!$&'?#~<>^"  # beside letters, digits and _.-
 
-# What none of an ACL's fields can be: filters only.
+# Values that only filters may have, not ACLs.
 _NOT_IN_ACL = frozenset({"UNKNOWN", "ANY", "MATCH"})
 
 
@@ -58,7 +58,7 @@ class Acl(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError: not an ACL's text."""
+        """Parse the text of an ACL. Raises ValueError."""
         fields = text.split(" ")
         try:
             permission, principal, operation, resource, pattern, name, host = fields
@@ -75,7 +75,7 @@ class Acl(msgspec.Struct, frozen=True, order=True):
             raise ValueError(f"not an ACL: {text[:200]!r} ({fault})") from None
 
     def check(self) -> None:
-        """Raises KafkaError (INVALID_REQUEST) for what Kafka would not create."""
+        """Raise KafkaError (INVALID_REQUEST) for an ACL that Kafka would not create."""
         for field in (self.resource, self.pattern, self.operation, self.permission):
             if field.name in _NOT_IN_ACL:
                 raise _refused(f"Invalid {type(field).__name__} {field.name}")
@@ -92,10 +92,10 @@ class Acl(msgspec.Struct, frozen=True, order=True):
 
 
 class AclFilter(msgspec.Struct, frozen=True):
-    """Of DescribeAcls and DeleteAcls. None and ANY match everything.
+    """The filter of DescribeAcls and DeleteAcls. None and ANY match everything.
 
-    A pattern of MATCH finds the ACLs that apply to the resource called `name`: of that name, of
-    a prefix of it, and of all resources.
+    A MATCH pattern finds the ACLs that apply to the resource called `name`: those for that name,
+    for a prefix of it, and for all resources.
     """
 
     resource: ResourceType = ResourceType.ANY
@@ -137,7 +137,7 @@ F = TypeVar("F", ResourceType, PatternType, Operation, Permission)
 
 
 def from_wire(kind: type[F], number: int) -> F:
-    """The field of this number; UNKNOWN if there is none, as Kafka has it."""
+    """Return the field with this number, or UNKNOWN if there is none, as in Kafka."""
     try:
         return kind(number)
     except ValueError:
@@ -146,8 +146,9 @@ def from_wire(kind: type[F], number: int) -> F:
 
 @lru_cache(maxsize=4096)
 def canonical_host(host: str) -> str:
-    """An address in the one form in which hosts are compared: ACLs written by Java clients have
-    long IPv6 addresses, and sockets that serve both families show IPv4 ones mapped into IPv6."""
+    """Return an address in the one form in which hosts are compared. ACLs that Java clients write
+    have long IPv6 addresses, and sockets that serve both families show IPv4 addresses mapped into
+    IPv6."""
     try:
         address = ip_address(host)
     except ValueError:

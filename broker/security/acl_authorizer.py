@@ -1,7 +1,7 @@
-"""The authorizer that decides by ACLs: super users first, then the index, and what it said before.
+"""The authorizer that decides by ACLs: super users first, then cached decisions, then the index.
 
-Decisions are remembered per principal and address, so that a request that was allowed a moment ago
-costs two look-ups. All of them are forgotten when the ACLs change.
+Decisions are cached per principal and address, so that a request like an earlier one costs two
+look-ups. The cache is cleared when the ACLs change.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from moldau.broker.security.acl_index import AclIndex
 from moldau.broker.security.identity import Identity
 from moldau.broker.security.resources import Operation, ResourceType
 
-MAX_REMEMBERED = 50_000  # decisions, of all clients: 20 MB with the longest names
-MAX_NAME = 256  # of a resource: decisions on longer names are made each time
-# Kafka asks for this name to find out what a client may do where no ACL applies.
+MAX_REMEMBERED = 50_000  # decisions of all clients: 20 MB with the longest names
+MAX_NAME = 256  # length of a resource name: decisions on longer names are not cached
+# Kafka asks for this name to find out what a client may do if no ACL applies.
 _NO_NAME = "hardcode"
 
 Decisions = dict[tuple[Operation, ResourceType, str], bool]
@@ -37,7 +37,7 @@ class AclAuthorizer:
         return self._index.acls
 
     def use(self, index: AclIndex) -> None:
-        """The ACLs have changed."""
+        """Use other ACLs."""
         self._index = index
         self._forget()
 
@@ -55,7 +55,8 @@ class AclAuthorizer:
     def _decide(
         self, identity: Identity, operation: Operation, resource: ResourceType, name: str
     ) -> bool:
-        # Nothing is remembered of these: a client may have the same principal and address.
+        # Decisions for trusted identities are not cached: a client may have the same principal and
+        # address.
         if identity.is_trusted:
             return True
         principal, host = identity.principal, identity.host
@@ -104,7 +105,7 @@ class AclAuthorizer:
 
 
 def parse_super_users(text: str) -> frozenset[str]:
-    """`User:admin;User:CN=ops,O=x`, as in Kafka. Raises ValueError."""
+    """Parse `User:admin;User:CN=ops,O=x`, as in Kafka. Raises ValueError."""
     users = {part.strip() for part in text.split(";")} - {""}
     for user in users:
         if not all(user.partition(":")):

@@ -1,6 +1,6 @@
-"""Which ACLs apply: found by principal, then by the type and the name of the resource. Pure.
+"""Finds the ACLs that apply, by principal, then by type and name of the resource. Pure.
 
-A change of the ACLs makes a new index, and `add` is for its making only. A look-up costs one
+A change of the ACLs builds a new index; `add` is only for building it. A look-up costs one
 dictionary access for the name, one for `*`, and one for each length that prefixes have, however
 many ACLs there are.
 
@@ -26,7 +26,7 @@ _NONE: frozenset[Operation] = frozenset()
 
 
 class Names:
-    """ACLs by the names of their resources, which are all of one type."""
+    """ACLs by the names of their resources, which all have one type."""
 
     __slots__ = ("_lengths", "_literal", "_prefixed")
 
@@ -62,7 +62,7 @@ class AclIndex:
         self.acls: set[Acl] = set()
         self._by_principal: dict[tuple[str, ResourceType], Names] = {}
         self._by_resource: dict[ResourceType, Names] = {}
-        self._hosts: dict[str, str] = {}  # of ACLs, in the form in which they are compared
+        self._hosts: dict[str, str] = {}  # canonical form by host
         for acl in acls:
             self.add(acl)
 
@@ -79,7 +79,7 @@ class AclIndex:
     def applying(
         self, principal: str, host: str, resource: ResourceType, name: str
     ) -> Iterator[Acl]:
-        """Every ACL that says something about what this client may do there."""
+        """Return every ACL that affects this client on that resource."""
         for whom in {principal, EVERYONE}:
             names = self._by_principal.get((whom, resource))
             if names is not None:
@@ -90,7 +90,7 @@ class AclIndex:
     def decide(
         self, principal: str, host: str, operation: Operation, resource: ResourceType, name: str
     ) -> bool | None:
-        """None: no ACL says anything about it."""
+        """Return the decision, or None if no ACL applies."""
         allowed = None
         for acl in self.applying(principal, host, resource, name):
             if acl.permission is Permission.DENY:
@@ -101,16 +101,16 @@ class AclIndex:
         return allowed
 
     def names(self, resource: ResourceType, name: str) -> bool:
-        """Is there any ACL, of anyone, that applies to the resource?"""
+        """True if any ACL, of any principal, applies to the resource."""
         names = self._by_resource.get(resource)
         return names is not None and any(True for _ in names.applying_to(name))
 
     def decide_on_any(
         self, principal: str, host: str, operation: Operation, resource: ResourceType
     ) -> bool:
-        """Is there a resource of this type on which the ACLs allow it? (KIP-679)
+        """Decide whether the ACLs allow it on any resource of this type (KIP-679).
 
-        As Kafka computes it: an ALLOW counts unless a DENY covers all of its names.
+        The result is Kafka's: an ALLOW counts unless a DENY covers all of its names.
         """
         allowed: list[Acl] = []
         denied_names: set[str] = set()
@@ -147,5 +147,5 @@ class AclIndex:
 
 
 def allows(granted: Operation, operation: Operation) -> bool:
-    """Does an ALLOW of `granted` allow `operation`?"""
+    """Check whether an ALLOW of `granted` allows `operation`."""
     return granted in (operation, Operation.ALL) or granted in _IMPLIED_BY.get(operation, _NONE)

@@ -1,4 +1,4 @@
-"""May this client do that? What handlers ask, and the answer while no authorizer is configured."""
+"""The authorizer's interface for handlers, and the one in use while none is configured."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from moldau.broker.security.resources import Operation, ResourceType
 class Authorizer(Protocol):
     @property
     def is_enabled(self) -> bool:
-        """False: everything is allowed, and ACLs cannot be asked for or changed."""
+        """If False, everything is allowed, and ACLs cannot be listed or changed."""
 
     def allows(
         self, identity: Identity, operation: Operation, resource: ResourceType, name: str
     ) -> bool: ...
 
     def is_super_user(self, identity: Identity) -> bool:
-        """Whether it may do everything, whatever the ACLs say."""
+        """True if it may do everything, whatever the ACLs say."""
 
     def allows_on_any(
         self, identity: Identity, operation: Operation, resource: ResourceType
     ) -> bool:
-        """Whether there is any resource of this type on which it is allowed (KIP-679)."""
+        """True if it is allowed on any resource of this type (KIP-679)."""
 
 
 class AllowEverything:

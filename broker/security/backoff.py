@@ -1,8 +1,7 @@
 """How long a failed login waits for its answer: longer with every failure of its address.
 
-Clients with a wrong password try again at once, for ever, and so does who guesses passwords. The
-table is bounded: an address that has not failed for a while is forgotten, or the one that has not
-for longest.
+Clients with a wrong password retry at once, for ever, and so does anyone who guesses passwords. The
+table is bounded: addresses that have not failed for a while are forgotten, oldest first.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ MAX_ADDRESSES = 10_000
 class FailureDelays:
     def __init__(self, most_addresses: int = MAX_ADDRESSES) -> None:
         self._most = most_addresses
-        # Number of failures and time of the last one; those that failed last come last.
+        # Number of failures and time of the last one; the most recent come last.
         self._failures: dict[str, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._failures)
 
     def failed(self, host: str, now: int, least_ms: int) -> int:
-        """The delay in milliseconds of this failure's answer; `least_ms` is that of the first."""
+        """Return the delay of this failure's answer in milliseconds; `least_ms` is that of the
+        first."""
         count, last = self._failures.pop(host, (0, 0))
         if now - last >= FORGOTTEN_AFTER_MS:
             count = 0

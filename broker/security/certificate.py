@@ -1,8 +1,8 @@
-"""What is read from a certificate: its subject, as Java writes it, and when it expires.
+"""Reads the subject of a certificate, as Java writes it, and its expiry.
 
-Only as much of DER as that takes. Kafka names a client by the subject in the form of RFC 2253,
-most specific part first; ACLs written for Kafka hold exactly Java's rendering of it, which
-OpenSSL's differs from in escapes and in attributes that have no keyword.
+It parses only as much DER as that takes. Kafka names a client by the subject in the form of RFC
+2253, most specific part first. ACLs written for Kafka contain exactly Java's rendering of it;
+OpenSSL's differs in escapes and in attributes that have no keyword.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from calendar import timegm
 from typing import NamedTuple
 
-# The keywords of RFC 2253, the only ones Java uses; others are written as numbers.
+# The keywords of RFC 2253, the only ones that Java uses; other attributes are written as numbers.
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -22,7 +22,7 @@ _KEYWORDS = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-# Types of text, by DER tag; one byte a character where it should be ASCII.
+# Text types by DER tag; those that should be ASCII have one byte per character.
 _TEXT = {
     12: "utf-8",
     19: "latin-1",
@@ -49,7 +49,7 @@ class _Element(NamedTuple):
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Raises ValueError for bytes that are not a certificate."""
+    """Read a certificate. Raises ValueError for bytes that are not one."""
     try:
         return _read(der)
     except (IndexError, UnicodeDecodeError) as fault:
@@ -60,7 +60,7 @@ def _read(der: bytes) -> Certificate:
     whole = _element(der, 0)
     signed = _elements(der, whole)[0]
     fields = [field for field in _elements(der, signed) if field.tag != _VERSION]
-    _, _, _, validity, subject = fields[:5]  # behind serial number, algorithm and issuer
+    _, _, _, validity, subject = fields[:5]  # after serial number, algorithm and issuer
     _, until = _elements(der, validity)
     return Certificate(_name(der, subject), _time(der, until))
 
@@ -112,7 +112,7 @@ def _oid(body: bytes) -> str:
 
 def _time(der: bytes, element: _Element) -> int:
     text = der[element.body : element.end].decode("ascii")
-    if element.tag == _UTC_TIME:  # two digits of the year, which is from 1950 to 2049
+    if element.tag == _UTC_TIME:  # a two-digit year, from 1950 to 2049
         text = ("19" if int(text[:2]) >= 50 else "20") + text
     numbers = [int(text[:4]), *(int(text[at : at + 2]) for at in range(4, 14, 2))]
     return timegm((*numbers, 0, 0, 0))

@@ -1,7 +1,7 @@
-"""How many connections there may be, and how fast they may come. Pure: takes `now`, in ms.
+"""Limits the number of connections and the rate at which they are created. Pure: takes `now` in ms.
 
-What counts are connections of one process that came in over TCP. A refused one is not counted, not
-even in the rate it was refused for.
+Only connections of this process that came in over TCP count. A refused connection is not counted,
+not even in the rate for which it was refused.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from moldau.broker.settings.processes import UNLIMITED, ConnectionLimits
 
 MAX_RATES = 10_000  # addresses whose rate is measured at a time; further ones share one
 REST = ""
-# Of max.connections: a client that never authenticates must not keep out those that do.
+# The share of max.connections that unauthenticated clients may use: they must not keep others out.
 UNAUTHENTICATED_SHARE = 4
-# What a connection is refused for.
+# The reasons for which a connection is refused.
 PER_IP, PER_IP_OVERRIDES = "max.connections.per.ip", "max.connections.per.ip.overrides"
 CREATION_RATE = "max.connection.creation.rate"
 QUOTA_RATE = "the quota connection_creation_rate"
 
 
 class LimitsInForce(msgspec.Struct, frozen=True):
-    """What is configured for all processes of the broker, and the quotas of addresses."""
+    """The limits configured for all processes of the broker, and the quotas of addresses."""
 
     limits: ConnectionLimits
-    rates: dict[str, float] = {}  # connection_creation_rate; DEFAULT: that of all other addresses
+    rates: dict[str, float] = {}  # connection_creation_rate; DEFAULT is for all other addresses
 
     def rate_of(self, ip: str) -> float | None:
         return self.rates.get(ip, self.rates.get(DEFAULT))
 
 
 def no_rate(ip: str) -> float | None:
-    """There is no quota for an address."""
+    """Return no quota for any address."""
     return None
 
 
 class ConnectionCounts:
     def __init__(self, limits: ConnectionLimits, windows: Windows) -> None:
         self.limits = limits
-        self.most = UNLIMITED  # whatever is configured: what there are descriptors for
+        self.most = UNLIMITED  # whatever is configured: the available file descriptors
         self.rate_of: Callable[[str], float | None] = no_rate
         self._windows = windows
         self._total = 0
@@ -52,11 +52,11 @@ class ConnectionCounts:
         self._rates: dict[str, Rate] = {}
 
     def use(self, given: LimitsInForce) -> None:
-        """They count for connections that come from now on."""
+        """Use other limits for new connections."""
         self.limits, self.rate_of = given.limits, given.rate_of
 
     def enter(self, ip: str, now: float, *, is_authenticated: bool) -> str | None:
-        """Count a connection; or the name of the limit for which it is refused."""
+        """Count a connection, or return the name of the limit for which it is refused."""
         refused_for = self._full(ip, is_authenticated) or self._too_fast(ip, now)
         if refused_for is None:
             self._total += 1
@@ -66,8 +66,8 @@ class ConnectionCounts:
         return refused_for
 
     def would_refuse(self, ip: str, now: float) -> str | None:
-        """Whether a connection that came now would be refused: before its handshake, which costs
-        more than everything else. Counts nothing."""
+        """Check whether a new connection would be refused, before its handshake, which costs more
+        than everything else. It is not counted."""
         return self._full(ip, True) or self._too_fast(ip, now, is_trial=True)
 
     def authenticate(self) -> None:
@@ -96,7 +96,7 @@ class ConnectionCounts:
         return None
 
     def _too_fast(self, ip: str, now: float, *, is_trial: bool = False) -> str | None:
-        """The broker's rate, then that of the address."""
+        """Check the broker's rate, then that of the address."""
         taken: list[Rate] = []
         refused_for = None
         for rate, limit, name in (

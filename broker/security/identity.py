@@ -1,8 +1,8 @@
-"""Who speaks on a connection: the principal, its address, the listener it came in through.
+"""The identity of a connection: principal, address, and the listener it came in through.
 
 A worker knows it from its own socket (TLS, SASL), or from the preamble on a unix socket: the first
-frame there, sent by a router for its client or by another worker for itself. A connection to a
-unix socket without a preamble is the operator: whoever can open it owns the runtime directory.
+frame there, sent by a router for its client or by another worker for itself. A connection to a unix
+socket without a preamble is the operator's: opening it takes access to the runtime directory.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ NEVER = 0
 
 class Role(StrEnum):
     CLIENT = "client"
-    UNAUTHENTICATED = "unauthenticated"  # a client that has to log in before anything else
+    UNAUTHENTICATED = "unauthenticated"  # a client that has to log in first
     OPERATOR = "operator"  # on this machine, as the user that runs the broker
-    WORKER = "worker"  # another worker asks, for what its clients need
+    WORKER = "worker"  # another worker, which asks on behalf of its clients
 
 
 class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Fixed for a connection until it authenticates (again)."""
+    """An identity is fixed until the connection authenticates (again)."""
 
     principal: str = ANONYMOUS
     host: str = "?"
     listener: str = "PLAINTEXT"
     role: Role = Role.CLIENT
-    # The session's end in milliseconds since 1970 (KIP-368); NEVER: it has none.
+    # The end of the session in milliseconds since 1970 (KIP-368); NEVER if it has none.
     expires_at: int = NEVER
     mechanism: str = ""  # of SASL, if it has logged in
-    # Of the account it has logged in to (security/accounts.py): a session of another revision than
-    # the current one is over. 0: there is no account (a certificate, a token).
+    # The revision of the account (security/accounts.py): a session with another revision than the
+    # current one is over. 0 if there is no account (a certificate, a token).
     revision: int = 0
     port: int = 0  # the client's
-    # The id of the delegation token it has logged in with (security/tokens.py), if it has: then
-    # `principal` is the owner, and the session is over when the token is.
+    # The id of the delegation token (security/tokens.py) that was used to log in, if any: then
+    # `principal` is the owner, and the session ends with the token.
     token: str = ""
-    # The client's name and version, as it says in ApiVersions; kept where telemetry is on.
+    # The client's name and version from ApiVersions; kept if telemetry is on.
     software: tuple[str, str] = ("", "")
 
     @property
@@ -62,8 +62,8 @@ def worker_identity(index: int) -> Identity:
 
 
 class EndedSessions(msgspec.Struct, frozen=True):
-    """Sessions that are over: those of these users whose revision is not this one, and those of
-    these delegation tokens."""
+    """Sessions that are over: those of these users with another revision, and those of these
+    delegation tokens."""
 
     revisions: dict[str, int] = {}
     tokens: frozenset[str] = frozenset()

@@ -23,7 +23,7 @@ from moldau.broker.security.sasl import MAX_NAME, Accepted, Challenge, Rejected,
 
 MAX_TOKEN = 65_536
 MAX_KEYS_TRIED = 16  # for a token that does not name its key
-# Signatures of public keys. Never "none", and never HMAC: its key would be a public one.
+# Signatures by public keys. Never "none", and never HMAC: its key would be a public one.
 ALGORITHMS = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 )
@@ -38,15 +38,15 @@ _LAST_SECOND = 1 << 40  # a time beyond it is a mistake
 
 
 class InvalidToken(ValueError):
-    """The text is for the log."""
+    """The token is invalid. The text is for the log."""
 
 
 class InvalidKeySet(ValueError):
-    """Not a JSON web key set, or without a key that can be used."""
+    """This is not a JSON web key set, or no key in it can be used."""
 
 
 class TokenRules(NamedTuple):
-    """What is expected of a token, under Kafka's names (sasl.oauthbearer.…)."""
+    """The requirements for a token, under Kafka's names (sasl.oauthbearer.…)."""
 
     expected_issuer: str | None = None
     expected_audience: frozenset[str] = frozenset()
@@ -60,17 +60,17 @@ class SigningKey(NamedTuple):
 
     key_id: str | None
     key_type: str  # RSA, EC, OKP
-    algorithm: str | None  # the only one it is for
-    key: Any  # of `cryptography`
+    algorithm: str | None  # the only algorithm it is for
+    key: Any  # an object of `cryptography`
 
 
 class SigningKeys(Protocol):
     def named(self, key_id: str | None) -> Sequence[SigningKey]:
-        """The keys with this id; None: all keys."""
+        """Return the keys with this id, or all keys for None."""
 
 
 def read_key_set(document: Any) -> list[SigningKey]:
-    """The usable keys of a JSON web key set (RFC 7517). Raises InvalidKeySet."""
+    """Return the usable keys of a JSON web key set (RFC 7517). Raises InvalidKeySet."""
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise InvalidKeySet("not a JSON web key set: there is no list `keys`")
@@ -81,7 +81,7 @@ def read_key_set(document: Any) -> list[SigningKey]:
 
 
 def _signing_key(fields: Any) -> SigningKey | None:
-    """None: not for signatures, a shared secret, or of a kind that is not known."""
+    """Return None for a key that is a shared secret, not for signatures, or of an unknown kind."""
     if not isinstance(fields, dict) or fields.get("kty") not in _KEY_TYPES.values():
         return None
     import jwt
@@ -90,9 +90,9 @@ def _signing_key(fields: Any) -> SigningKey | None:
     if fields.get("use", "sig") != "sig" or algorithm not in {None, *ALGORITHMS}:
         return None
     try:
-        # PyJWT would guess an algorithm; a key without one serves all of its type.
+        # PyJWT would guess an algorithm; a key without one is used for all of its type.
         found = jwt.PyJWK(fields)
-    except Exception:  # the document is another party's, the library's faults are many
+    except Exception:  # another party wrote the document, and the library raises many exceptions
         return None
     return SigningKey(key_id, fields["kty"], algorithm, found.key)
 
@@ -105,7 +105,7 @@ class OAuthBearerConversation:
 
     def receive(self, token: bytes, now: int) -> Step:
         if self._refusal is not None:
-            return self._refusal  # whatever the client says to it
+            return self._refusal  # whatever the client answers
         try:
             authzid, bearer = read_initial_message(token)
         except ValueError as fault:
@@ -123,7 +123,7 @@ class OAuthBearerConversation:
         return Challenge(_INVALID_TOKEN)
 
     def _validate(self, token: str, now: int) -> tuple[str, int]:
-        """The user and the end of the session. Raises InvalidToken."""
+        """Return the user and the end of the session. Raises InvalidToken."""
         claims = self._verified(token)
         rules, second = self._rules, now / 1000
         expires = _time(claims, "exp")
@@ -141,7 +141,8 @@ class OAuthBearerConversation:
         user = claims.get(rules.sub_claim_name)
         if not isinstance(user, str) or not 0 < len(user.strip()) <= MAX_NAME or "\0" in user:
             raise InvalidToken(f"claim {rules.sub_claim_name} is no name")
-        # Accepted within the tolerated difference of clocks: then the session ends with that.
+        # A token that is accepted within the clock tolerance gets a session that ends with the
+        # tolerance.
         ends = expires if expires > second else expires + rules.clock_skew_s
         return user, int(ends * 1000)
 
@@ -152,7 +153,7 @@ class OAuthBearerConversation:
 
         try:
             header = jwt.get_unverified_header(token)
-        except Exception as fault:  # any fault of reading it: not a token
+        except Exception as fault:  # any error in reading it: this is not a token
             raise InvalidToken(f"the token cannot be read: {fault}") from None
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
@@ -166,7 +167,7 @@ class OAuthBearerConversation:
         ]
         if not candidates:
             raise InvalidToken("the token's key is not known")
-        # Times and names are checked here, with the caller's clock.
+        # Times and names are checked below, with the caller's clock.
         options = {"verify_signature": True, "require": []}
         for what in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti"):
             options[f"verify_{what}"] = False
@@ -187,7 +188,7 @@ class OAuthBearerConversation:
 
 
 def read_initial_message(token: bytes) -> tuple[str | None, str]:
-    """Authorization id and bearer token. Raises ValueError."""
+    """Return the authorization id and the bearer token. Raises ValueError."""
     text = token.decode()
     header = _HEADER.match(text)
     if header is None:
@@ -219,7 +220,7 @@ def _time(claims: dict[str, Any], name: str) -> float:
 
 
 def _texts(claims: dict[str, Any], name: str) -> list[str]:
-    """A claim that is a text or a list of them; absent: none."""
+    """Return a claim that is a text or a list of texts; empty if it is absent."""
     value = claims.get(name, [])
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):

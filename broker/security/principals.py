@@ -1,7 +1,7 @@
-"""From the subject of a client's certificate to its principal: `ssl.principal.mapping.rules`.
+"""Maps the subject of a client's certificate to its principal: `ssl.principal.mapping.rules`.
 
-A list of `RULE:pattern/replacement/[LU]` and `DEFAULT`: the first that matches the whole subject
-counts. Patterns and replacements are Java's (`$1`), read as Kafka reads them.
+The rules are a list of `RULE:pattern/replacement/[LU]` and `DEFAULT`: the first one that matches
+the whole subject counts. Patterns and replacements are Java's (`$1`), read as Kafka reads them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|"
 _SPLIT = re.compile(rf"\s*(?:{_RULE})\s*(?:,\s*|$)")
-# In a replacement: an escaped character, or a reference to a group.
+# Matches an escaped character or a group reference in a replacement.
 _REFERENCE = re.compile(r"\\(.)|\$(\d)", re.DOTALL)
 
 
@@ -33,7 +33,7 @@ class _Rule(NamedTuple):
             if reference[1] is not None:
                 return reference[1]
             group = int(reference[2])
-            # One that the pattern does not have is text, as in Kafka.
+            # A reference to a group that the pattern does not have is text, as in Kafka.
             return match[group] or "" if group <= match.re.groups else reference[0]
 
         return _REFERENCE.sub(expand, self.replacement)
@@ -41,11 +41,12 @@ class _Rule(NamedTuple):
 
 class PrincipalRules:
     def __init__(self, text: str) -> None:
-        """Raises ValueError with what cannot be read."""
+        """Raises ValueError for a rule that cannot be parsed."""
         self._rules = list(_parsed(text.strip()))
 
     def principal(self, subject: str) -> str | None:
-        """`User:` and a name; None: no rule matches, and the client cannot be admitted."""
+        """Return `User:` and a name, or None if no rule matches and the client cannot be
+        admitted."""
         for rule in self._rules:
             name = rule.apply(subject)
             if name is not None:

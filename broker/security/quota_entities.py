@@ -1,7 +1,7 @@
-"""Whom a quota is for, and which of several quotas counts for a client.
+"""The entities of quotas, and which of several quotas applies to a client.
 
 An entity names a user, a client id, both, or an address. A part that is None is not in the entity,
-and DEFAULT stands for all those that have no quota of their own (Kafka's names cannot be empty).
+and DEFAULT stands for all that have no quota of their own (Kafka's names cannot be empty).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Entity(msgspec.Struct, frozen=True, order=True):
     ip: str | None = None
 
     def parts(self) -> Iterator[tuple[str, str]]:
-        """Type and name of each part."""
+        """Return the type and name of each part."""
         for kind, name in ((USER, self.user), (CLIENT_ID, self.client_id), (IP, self.ip)):
             if name is not None:
                 yield kind, name
 
     def canonical(self) -> str:
-        """The field of the entity in the store: `user=alice,client-id=`."""
+        """The name of the entity's field in the store: `user=alice,client-id=`."""
         return ",".join(f"{kind}={quote(name, safe='')}" for kind, name in self.parts())
 
     def __str__(self) -> str:
@@ -41,12 +41,12 @@ class Entity(msgspec.Struct, frozen=True, order=True):
 
 
 def entity_of(parts: Mapping[str, str]) -> Entity:
-    """From names by type; the types are known ones."""
+    """Build an entity from names by type. The types must be known ones."""
     return Entity(parts.get(USER), parts.get(CLIENT_ID), parts.get(IP))
 
 
 def read_canonical(text: str) -> Entity:
-    """Raises ValueError."""
+    """Parse a canonical name. Raises ValueError."""
     parts: dict[str, str] = {}
     for part in text.split(","):
         kind, equals, name = part.partition("=")
@@ -60,8 +60,8 @@ Values = dict[str, float]  # by key, such as PRODUCE
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """Whose use is counted together: a user's whatever its client ids, or the reverse, or one
-    client id of one user. With a default quota each name is counted for itself."""
+    """The clients whose usage is counted together: a user with all its client ids, the reverse, or
+    one client id of one user. Under a default quota each name is counted separately."""
 
     user: str | None
     client_id: str | None
@@ -79,11 +79,11 @@ class QuotaTable:
 
     @property
     def limits_clients(self) -> bool:
-        """Whether any quota is for users or client ids."""
+        """True if any quota is for users or client ids."""
         return any(key != CONNECTION for key in self._by_key)
 
     def limit(self, key: str, user: str, client_id: str) -> tuple[float, Shared] | None:
-        """The limit that counts for a client, the most specific one, and with whom it shares it."""
+        """Return the most specific limit for a client, and with whom it shares the limit."""
         by_entity = self._by_key.get(key)
         if not by_entity:
             return None
@@ -109,6 +109,6 @@ class QuotaTable:
 
     @property
     def connection_rates(self) -> dict[str, float]:
-        """By address; DEFAULT: for all others."""
+        """Return the connection rates by address; DEFAULT is for all others."""
         by_entity = self._by_key.get(CONNECTION, {})
         return {entity.ip: rate for entity, rate in by_entity.items() if entity.ip is not None}

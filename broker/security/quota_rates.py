@@ -1,11 +1,11 @@
 """How much an entity has used lately, and for how long it has to wait: Kafka's arithmetic.
 
-A `Rate` counts over `num` windows of `size_ms`, as Kafka's Rate over a SampledStat does: a window
-begins with the first event in it, and until there are enough of them the missing ones count as
-time in which nothing was used. So a client may begin with a burst of nearly the whole span.
+A `Rate` counts over `num` windows of `size_ms`, like Kafka's Rate over a SampledStat: a window
+begins with the first event in it, and until there are enough windows the missing ones count as
+unused time. Therefore a client may begin with a burst of nearly the whole span.
 
-A `TokenBucket` (KIP-599) is for what comes in bursts: it holds `num` windows' worth of tokens.
-Both take the time in milliseconds; nothing here has a clock.
+A `TokenBucket` (KIP-599) is for usage in bursts: it holds the tokens of `num` windows. Both take
+the time in milliseconds; nothing here has a clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Window(msgspec.Struct, gc=False):
 
 
 class Rate:
-    """What was used within the last windows."""
+    """The usage within the last windows."""
 
     __slots__ = ("_recent", "_span_ms", "_used", "windows")
 
@@ -56,7 +56,7 @@ class Rate:
         self._used += amount
 
     def used(self, now: float) -> float:
-        """A window that reaches into the span counts whole."""
+        """Return the usage. A window that reaches into the span counts as a whole."""
         recent = self._recent
         while recent and now - recent[0].last >= self._span_ms:
             self._used -= recent.popleft().used
@@ -65,7 +65,8 @@ class Rate:
         return self._used
 
     def elapsed_ms(self, now: float) -> float:
-        """The time over which the rate is taken: at least all windows but the current one."""
+        """Return the time over which the rate is taken: at least all windows but the current
+        one."""
         size_ms = self.windows.size_ms
         elapsed = now - self._recent[0].start if self._recent else 0
         missing = self.windows.num - 1 - int(elapsed // size_ms)
@@ -77,8 +78,8 @@ class Rate:
         return self.used(now) * 1000 / self.elapsed_ms(now)
 
     def throttle_ms(self, limit: float, now: float) -> float:
-        """X = (O - T) / T * W: after it the rate is back at the limit. A wait longer than the span
-        of the windows is as long as it is, but what was used is forgotten then, as in Kafka."""
+        """X = (O - T) / T * W is the wait after which the rate is back at the limit. It may exceed
+        the span of the windows, but the usage is forgotten by then, as in Kafka."""
         used = self.used(now)
         elapsed = self.elapsed_ms(now)
         return max(used * 1000 / limit - elapsed, 0)
@@ -88,7 +89,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens flow in at the rate of the limit; below zero, its owner has to wait."""
+    """Tokens flow in at the rate of the limit. Below zero, the owner has to wait."""
 
     __slots__ = ("_at", "_limit", "_tokens", "windows")
 
@@ -116,10 +117,10 @@ class TokenBucket:
         return max(-tokens / limit * 1000, 0)
 
     def is_full(self, now: float) -> bool:
-        """A new one would hold the same."""
+        """True if a new bucket would hold the same."""
         return self._refill(self._limit, now) >= self._limit * self.windows.span_ms / 1000
 
 
 def in_reply(throttle_ms: float) -> int:
-    """As a reply carries it. A wait of less than half a millisecond is none."""
+    """Return a wait as a reply carries it. Less than half a millisecond counts as none."""
     return min(round(throttle_ms), MAX_THROTTLE_MS)

@@ -1,4 +1,4 @@
-"""What may be asked of quotas, and what may be set: the checks of Describe- and AlterClientQuotas.
+"""The checks of DescribeClientQuotas and AlterClientQuotas.
 
 Refusals and their codes are Kafka's (ClientQuotasImage, ClientQuotaControlManager).
 """
@@ -28,7 +28,7 @@ from moldau.broker.security.quota_entities import (
 
 MAX_LONG = (1 << 63) - 1
 MAX_INT = (1 << 31) - 1
-# By key: the largest value, and whether it has to be a whole number.
+# For each key, the largest value and whether it has to be a whole number.
 CLIENT_KEYS = {
     PRODUCE: (MAX_LONG, True),
     FETCH: (MAX_LONG, True),
@@ -52,12 +52,12 @@ def _refusal(text: str) -> KafkaError:
 
 
 class Filter:
-    """Which entities are asked for."""
+    """Selects entities."""
 
     def __init__(self, components: Iterable[tuple[str, int, str | None]], *, strict: bool) -> None:
-        """Of type, match and name. Raises KafkaError."""
+        """Takes type, match and name of each component. Raises KafkaError."""
         self._strict = strict
-        self._wanted: dict[str, str | None] = {}  # None: any name, and the default
+        self._wanted: dict[str, str | None] = {}  # None matches any name, and the default
         for kind, match, name in components:
             if not kind:
                 raise _refusal("an entity type is empty")
@@ -87,7 +87,8 @@ class Filter:
 
 
 def checked_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """From type and name of each part, a name of None being the default. Raises KafkaError."""
+    """Build an entity from type and name of each part; None names the default. Raises
+    KafkaError."""
     names: dict[str, str] = {}
     for kind, name in parts:
         if kind in names:
@@ -105,7 +106,8 @@ def checked_entity(parts: Iterable[tuple[str, str | None]]) -> Entity:
 
 
 def _checked_address(name: str) -> str:
-    """Host names are refused, unlike in Kafka: what one resolves to changes, and takes time."""
+    """Refuse host names, unlike Kafka: what a name resolves to changes, and resolving takes
+    time."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -115,7 +117,8 @@ def _checked_address(name: str) -> str:
 def checked_changes(
     entity: Entity, operations: Iterable[tuple[str, float, bool]]
 ) -> dict[str, float | None]:
-    """From key, value and whether to remove it; None removes. Raises KafkaError."""
+    """Build the changes from key, value and whether to remove it; None removes. Raises
+    KafkaError."""
     keys: Mapping[str, tuple[float, bool]] = IP_KEYS if entity.ip is not None else CLIENT_KEYS
     changes: dict[str, float | None] = {}
     for key, value, remove in operations:
@@ -127,7 +130,7 @@ def checked_changes(
         if key not in keys:
             raise _refusal(f"Invalid configuration key {key}")
         most, is_whole = keys[key]
-        if not value > 0:  # neither is a number that is none
+        if not value > 0:  # NaN is not allowed either
             raise _refusal(f"Quota {key} must be greater than 0")
         if value > most or math.isinf(value):
             raise _refusal(f"Quota {key} must be at most {most:.0f}")

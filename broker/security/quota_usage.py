@@ -1,7 +1,7 @@
-"""What clients have used of their quotas, and how long they have to wait for it.
+"""How much clients have used of their quotas, and how long they have to wait.
 
-A worker has one `Usages`. It gives a `ClientUsage` for each user and client id, whose rates are
-shared by all connections of the entity that the quota is for. Times are in milliseconds.
+A worker has one `Usages`. It returns a `ClientUsage` for each user and client id; all connections
+of the quota's entity share its rates. Times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from moldau.broker.security.quota_entities import (
 )
 from moldau.broker.security.quota_rates import Rate, TokenBucket, Windows, in_reply
 
-MAX_CLIENTS = 10_000  # whose limits are remembered; any number of names can be made up
-MAX_RATES = 20_000  # that are counted at a time: further entities of a default quota share one
+MAX_CLIENTS = 10_000  # clients whose limits are cached: any number of names can be made up
+MAX_RATES = 20_000  # entities counted at a time: further ones under a default quota share one count
 REST = Shared(None, None)
 
 M = TypeVar("M", Rate, TokenBucket)
 
 
 class Limited(Generic[M]):
-    """A limit, and by what it is measured."""
+    """A limit, and the rate that measures it."""
 
     __slots__ = ("limit", "meter")
 
@@ -36,7 +36,7 @@ class Limited(Generic[M]):
 
 
 class ClientUsage:
-    """One user with one client id: what it is limited in. None: not limited."""
+    """The limits of one user with one client id. None means unlimited."""
 
     __slots__ = ("fetch", "mutations", "produce", "request")
 
@@ -55,7 +55,7 @@ class ClientUsage:
     # --- bytes ---
 
     def produced(self, size: int, now: float) -> int:
-        """`size` bytes came. For how long the client is to be muted."""
+        """Count `size` received bytes. Returns how long to mute the client."""
         if self.produce is not None:
             self.produce.meter.record(size, now)
         return self.produce_wait(now)
@@ -66,17 +66,17 @@ class ClientUsage:
 
     @property
     def fetch_room(self) -> int | None:
-        """How many bytes a reply may have at most: more than the windows allow could never be
-        sent. None: no limit."""
+        """Return the maximum size of a reply, as a larger one could never be sent. None means no
+        limit."""
         if self.fetch is None:
             return None
         windows = self.fetch.meter.windows
         return int(self.fetch.limit * max(windows.num - 1, 1) * windows.size_ms / 1000)
 
     def fetching(self, size: int, now: float) -> int:
-        """For how long the client would have to wait for a reply of `size` bytes. 0: it is sent,
-        and counted. A single batch can be larger than the windows allow: it is sent when nothing
-        else was, or it could never be read."""
+        """Return how long the client would have to wait for a reply of `size` bytes. 0 means that
+        it is sent, and counted. A single batch may exceed the windows: it is sent if nothing else
+        was, or it could never be read."""
         fetch = self.fetch
         if fetch is None:
             return 0
@@ -90,20 +90,20 @@ class ClientUsage:
         return wait
 
     def not_fetched(self, size: int, now: float) -> None:
-        """What was counted is not sent after all."""
+        """Discount a reply that is not sent after all."""
         if self.fetch is not None:
             self.fetch.meter.record(-size, now)
 
     # --- time ---
 
     def was_busy(self, seconds: float, now: float) -> None:
-        """The event loop worked for the client, after its reply was made."""
+        """Count time that the event loop spent on the client after its reply was made."""
         if self.request is not None:
             self.request.meter.record(seconds * 100, now)
 
     def busy(self, seconds: float, now: float) -> int:
-        """The event loop worked for the client: for how long it is to be muted, one window at
-        most."""
+        """Count time that the event loop spent on the client. Returns how long to mute it, one
+        window at most."""
         request = self.request
         if request is None:
             return 0
@@ -114,7 +114,7 @@ class ClientUsage:
     # --- topics and partitions created and deleted ---
 
     def mutations_wait(self, now: float) -> int:
-        """For how long no further partition may be created or deleted."""
+        """Return for how long no further partition may be created or deleted."""
         mutations = self.mutations
         if mutations is None:
             return 0
@@ -139,16 +139,16 @@ class Usages:
         self.throttled_ms: dict[str, int] = {}  # by key, for as long as the process lives
 
     def throttled(self, key: str, wait: int) -> None:
-        """A client is to wait because of this quota."""
+        """Count a client that has to wait because of this quota."""
         self.throttled_ms[key] = self.throttled_ms.get(key, 0) + wait
 
     def use(self, table: QuotaTable) -> None:
-        """Quotas have changed. What was used still counts."""
+        """Use other quotas. Earlier usage still counts."""
         self.table = table
         self._clients.clear()
 
     def of(self, user: str, client_id: str, now: float) -> ClientUsage | None:
-        """None: no quota limits this client."""
+        """Return the usage of this client, or None if no quota limits it."""
         client = (user, client_id)
         try:
             return self._clients[client]
@@ -194,7 +194,7 @@ class Usages:
         return bucket
 
     def forget_unused(self, now: float) -> None:
-        """Drop what counts nothing any more."""
+        """Drop entries that no longer count anything."""
         self._clients.clear()  # they refer to the rates
         self.rates = {key: rate for key, rate in self.rates.items() if not rate.is_unused(now)}
         self.buckets = {

@@ -1,4 +1,4 @@
-"""What ACLs speak of, under Kafka's names and numbers: resources, operations, patterns."""
+"""The resource types, operations and pattern types of ACLs, under Kafka's names and numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a SASL conversation leads to, step by step; the mechanisms are in modules of their own.
+"""The outcomes of each step of a SASL conversation. Each mechanism has its own module.
 
-A conversation is made for one login. `receive` takes what the client sent, and returns what is to
-be done. After `Accepted` or `Rejected` it is over.
+A conversation is created for one login. `receive` takes a client's message and returns the next
+step. After `Accepted` or `Rejected` it is over.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 from moldau.broker.security.identity import NEVER
 
 MAX_NAME = 1024  # characters of a user's name
-# Bytes of a request before the mechanism is chosen, and with one that sends names and passwords:
-# anyone can make the broker wait for the rest of a request.
+# The size of a request before the mechanism is chosen, and with mechanisms that send names and
+# passwords. Anyone can make the broker wait for the rest of a request.
 MAX_SMALL = 16 * 1024
 
 
@@ -27,12 +27,13 @@ class Mechanism(StrEnum):
 
 
 def most_received(mechanism: str, configured: int) -> int:
-    """Bytes of one request of a client that logs in; `mechanism` is empty until it is chosen."""
+    """Return the maximum size of a request of a client that logs in. `mechanism` is empty until it
+    is chosen."""
     return configured if mechanism == Mechanism.OAUTHBEARER else min(configured, MAX_SMALL)
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """Send this, and go on with what the client answers."""
+    """Send this, and continue with the client's answer."""
 
     token: bytes
 
@@ -42,9 +43,9 @@ class Accepted(msgspec.Struct, frozen=True):
 
     user: str
     token: bytes = b""
-    # Milliseconds since 1970: the credential is not valid for longer.
+    # The credential is not valid for longer, in milliseconds since 1970.
     expires_at: int = NEVER
-    # Of the user's credentials (`Account.revision`); 0: there is no account.
+    # The revision of the user's credentials (`Account.revision`); 0 if there is no account.
     revision: int = 0
     token_id: str = ""  # of a delegation token, whose owner `user` is
 
@@ -58,8 +59,8 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class CheckPassword(msgspec.Struct, frozen=True):
-    """Whether the password is right takes milliseconds to find out. `Conversation.checked` goes on
-    with the answer."""
+    """Checking the password takes milliseconds. `Conversation.checked` continues with the
+    result."""
 
     user: str
     password: str
@@ -73,4 +74,4 @@ Step = Challenge | Accepted | Rejected | CheckPassword
 
 class Conversation(Protocol):
     def receive(self, token: bytes, now: int) -> Step:
-        """`now` in milliseconds since 1970."""
+        """Process a message. `now` is in milliseconds since 1970."""

@@ -28,12 +28,12 @@ from moldau.broker.security.sasl import MAX_NAME, Accepted, Challenge, Mechanism
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16384
 MAX_NONCE = 1024  # characters
 
-# Numbers in Kafka's messages.
+# The numbers of mechanisms in Kafka's messages.
 NUMBERS = {Mechanism.SCRAM_SHA_256: 1, Mechanism.SCRAM_SHA_512: 2}
 MECHANISMS = {number: mechanism for mechanism, number in NUMBERS.items()}
 
 _HASHES = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
-# What salts may be made of: digits of a number, as in Kafka's own tools, and other texts.
+# The characters of salts: digits of a number, as in Kafka's own tools, and other texts.
 _BASE_36 = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _KAFKA_SALT_SIZE = 25
 _SALT_LETTERS = (
@@ -44,13 +44,13 @@ _SALT_LETTERS = (
     b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_",
     bytes(range(0x20, 0x7F)),
 )
-_MIN_TEXT = 8  # bytes of a salt that is a text and not by chance
+_MIN_TEXT = 8  # bytes of a salt that is text, and not by chance
 _NONCE = re.compile(r"[!-+\--~]+")  # printable ASCII without the comma
 _ATTRIBUTE = re.compile(r"[A-Za-z]+=[^\0]+")
 
 
 class ScramCredential(msgspec.Struct, frozen=True):
-    """What is known of a password: enough to check it, not enough to log in with."""
+    """Data about a password: enough to check it, not enough to log in with."""
 
     salt: bytes
     iterations: int
@@ -61,7 +61,7 @@ class ScramCredential(msgspec.Struct, frozen=True):
 class KnownCredential(NamedTuple):
     credential: ScramCredential
     revision: int  # of the account, 0 for a user that does not exist
-    # Of a delegation token: its owner, None if there is no such token; and its end.
+    # For a delegation token, its owner (None if there is no such token) and its end.
     owner: str | None = None
     expires_at: int = NEVER
 
@@ -73,7 +73,7 @@ FindCredential = Callable[[str], KnownCredential]
 
 
 def hash_name(mechanism: Mechanism) -> str:
-    """As `hashlib` calls it."""
+    """Return the name that `hashlib` uses."""
     return _HASHES[mechanism]
 
 
@@ -91,23 +91,23 @@ def credential_from(
 
 
 def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Takes milliseconds, without the interpreter lock."""
+    """Derive the salted password. This takes milliseconds, without the interpreter lock."""
     return hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def is_password(mechanism: Mechanism, password: str, credential: ScramCredential) -> bool:
-    """Takes milliseconds, without the interpreter lock."""
+    """Check a password. This takes milliseconds, without the interpreter lock."""
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     found = credential_from(mechanism, credential.salt, credential.iterations, salted)
     return hmac.compare_digest(found.stored_key, credential.stored_key)
 
 
 class Shape(NamedTuple):
-    """How a credential looks to somebody who does not know the password."""
+    """The appearance of a credential to someone who does not know the password."""
 
     salt_size: int
     iterations: int
-    letters: bytes = b""  # those that its salt is made of; empty: any bytes
+    letters: bytes = b""  # the characters of its salt; empty for any bytes
 
 
 def shape_of(credential: ScramCredential) -> Shape:
@@ -119,18 +119,18 @@ def shape_of(credential: ScramCredential) -> Shape:
 
 
 def place_of(secret: bytes, user: str) -> bytes:
-    """Where a name stands among all names: a user that does not exist looks like the existing one
-    that follows it. So each looks like as many names as any other, and a new user changes how only
-    a few names look."""
+    """Return the position of a name among all names: a nonexistent user imitates the existing user
+    that follows it. So each user is imitated by as many names as any other, and a new user changes
+    only a few."""
     return hmac.digest(secret, b"place " + user.encode(), "sha256")
 
 
 def no_credential(mechanism: Mechanism, secret: bytes, user: str, shape: Shape) -> ScramCredential:
-    """What a user that does not exist seems to have: always the same for a name, and of the shape
-    of a credential that exists."""
+    """Return the credential of a nonexistent user: always the same for a name, and shaped like one
+    that exists."""
     name = _HASHES[mechanism]
     seed = hmac.digest(secret, f"{mechanism} {user}".encode(), "sha512")
-    # No password has this key: that would need an inverse of the hash.
+    # No password has this key: finding one would mean inverting the hash.
     return ScramCredential(
         _salt(seed, shape),
         shape.iterations,
@@ -146,7 +146,7 @@ def _salt(seed: bytes, shape: Shape) -> bytes:
         return random.digest(size)
     number = int.from_bytes(random.digest(size + 8))
     if letters == _BASE_36 and abs(size - _KAFKA_SALT_SIZE) <= 1:
-        # Kafka's tools write a number of 130 bits: mostly 25 digits, or 26 of which 1 is the first.
+        # Kafka's tools write a number of 130 bits: usually 25 digits, or 26 that begin with 1.
         number, size = number % (1 << 130), 0
     digits = bytearray()
     while number and (size == 0 or len(digits) < size):
@@ -163,7 +163,7 @@ class _Malformed(ValueError):
 
 
 class ClientFirst(NamedTuple):
-    header: str  # n,, and the like: comes back in the last message
+    header: str  # such as n,, and returned in the last message
     user: str
     nonce: str
     bare: str
@@ -178,7 +178,7 @@ class ClientFinal(NamedTuple):
 
 
 def read_client_first(token: bytes) -> ClientFirst:
-    """Raises ValueError."""
+    """Parse the client's first message. Raises ValueError."""
     text = token.decode()  # UnicodeDecodeError is a ValueError
     parts = text.split(",", 2)
     if len(parts) != 3:
@@ -198,7 +198,7 @@ def read_client_first(token: bytes) -> ClientFirst:
 
 
 def read_client_final(token: bytes) -> ClientFinal:
-    """Raises ValueError."""
+    """Parse the client's final message. Raises ValueError."""
     text = token.decode()
     without_proof, found, proof = text.rpartition(",p=")
     if not found:
@@ -209,12 +209,12 @@ def read_client_final(token: bytes) -> ClientFinal:
 
 
 def _attributes(text: str, first: str) -> list[str]:
-    """The values of the attributes `first`, then the others as they are."""
+    """Return the values of the attributes `first`, then the others as they are."""
     parts = text.split(",")
     if len(parts) < len(first):
         raise _Malformed("attributes are missing")
     for index, letter in enumerate(first):
-        # Also refuses m=, which is reserved for extensions that must be understood.
+        # This also refuses m=, which is reserved for mandatory extensions.
         if not parts[index].startswith(letter + "="):
             raise _Malformed(f"attribute {letter} is missing or not in its place")
         parts[index] = parts[index][2:]
@@ -222,7 +222,7 @@ def _attributes(text: str, first: str) -> list[str]:
 
 
 def _extensions(parts: list[str]) -> dict[str, str]:
-    """Unknown ones are ignored, as the RFC wants it."""
+    """Parse extensions. Unknown ones are ignored, as the RFC requires."""
     if not all(map(_ATTRIBUTE.fullmatch, parts)):
         raise _Malformed("an extension cannot be read")
     return dict(part.split("=", 1) for part in parts)
@@ -254,8 +254,8 @@ def _base64(text: str) -> bytes:
 
 
 class ScramConversation:
-    """`nonce` is ours: unpredictable, printable, without a comma. `find_token` finds delegation
-    tokens, by their ids; None: they are not served."""
+    """`nonce` is the server's: unpredictable, printable, without a comma. `find_token` looks up
+    delegation tokens by id; None if they are not served."""
 
     def __init__(
         self,
@@ -303,7 +303,7 @@ class ScramConversation:
         if final.channel_binding != first.header.encode():
             raise _Malformed("the header is not that of the first message")
         nonce = first.nonce + self._own_nonce
-        # librdkafka before 2.6.1 puts its own part in front once more; Kafka accepts that too.
+        # librdkafka before 2.6.1 repeats its own part at the front; Kafka accepts that too.
         if final.nonce not in (nonce, first.nonce + nonce):
             raise _Malformed("the nonce is not the one given")
         name, credential = _HASHES[self._mechanism], known.credential

@@ -1,9 +1,9 @@
-"""Delegation tokens (KIP-48, KIP-373): what one is, who may do what with it, and how long it lives.
+"""Delegation tokens (KIP-48, KIP-373): their contents, the rights to them, and their lifetime.
 
 A token stands for its owner for a while. A client logs in with it by SCRAM: the user name is the
-token's id, the password its HMAC in base64, and `tokenauth=true` is among the extensions of the
-first message. The HMAC follows from the id and the secret key of the cluster, so it is not stored;
-what is stored is enough to check it, as for passwords.
+token's id, the password is its HMAC in base64, and the extensions of the first message include
+`tokenauth=true`. The HMAC follows from the id and the secret key of the cluster, so it is not
+stored. As for passwords, only data to check it is stored.
 
 Times are milliseconds since 1970. A token may be used until `expires_at`. It can be renewed until
 then, and never beyond `max_at`.
@@ -30,17 +30,17 @@ from moldau.broker.security.scram import (
 )
 
 MECHANISMS = (Mechanism.SCRAM_SHA_256, Mechanism.SCRAM_SHA_512)
-# The password is a random number of 512 bits: more iterations would not protect it any better.
+# The password is a random number of 512 bits, which more iterations would not protect any better.
 ITERATIONS = 4096
 SALT_BYTES = 24
-# Kafka has no such limits; a user without any rights can create tokens, and workers hold them all.
+# Kafka has no such limits. A user without any rights can create tokens, and workers hold them all.
 MAX_RENEWERS = 100
 MAX_TIME = (1 << 63) - 1
 USER_TYPE = USER.removesuffix(":")
 
 
 class Token(msgspec.Struct, frozen=True):
-    """As it is in the store, under its id. Principals are written as `User:alice`."""
+    """A token as it is stored under its id. Principals are written as `User:alice`."""
 
     owner: str
     requester: str
@@ -48,13 +48,13 @@ class Token(msgspec.Struct, frozen=True):
     issued_at: int
     expires_at: int
     max_at: int
-    # Which secret key its HMAC was made with (`TokenKey.fingerprint`).
+    # Identifies the secret key of its HMAC (`TokenKey.fingerprint`).
     key: bytes
     # Stored key and server key, by mechanism; salt and iterations follow from the id.
     credentials: dict[Mechanism, tuple[bytes, bytes]]
 
     def is_expired(self, now: int) -> bool:
-        """For requests, where Kafka lets the last millisecond pass."""
+        """Check expiry for requests, where Kafka lets the last millisecond pass."""
         return self.expires_at < now or self.max_at < now
 
     def may_log_in(self, now: int) -> bool:
@@ -64,7 +64,7 @@ class Token(msgspec.Struct, frozen=True):
         return principal == self.owner or principal in self.renewers
 
     def concerns(self, principal: str) -> bool:
-        """Those who see the token without any ACL."""
+        """True for those who see the token without any ACL."""
         return principal == self.requester or self.may_be_renewed_by(principal)
 
 
@@ -86,17 +86,17 @@ class TokenKey:
         self.fingerprint = hmac.digest(self._secret, b"moldau token key", "sha256")[:8]
 
     def hmac(self, token_id: str) -> bytes:
-        """What the token is worth: whoever has it can log in."""
+        """Return the HMAC of the token. Anyone who has it can log in."""
         return hmac.digest(self._secret, token_id.encode(), "sha512")
 
     def salt(self, mechanism: Mechanism, token_id: str) -> bytes:
-        """The same before, while and after a token of this id exists: a login that fails does not
-        show which of these it was."""
+        """Return a salt that is the same before, while and after a token with this id exists, so
+        that a failed login does not show which of these applied."""
         text = f"salt {mechanism} {token_id}".encode()
         return hmac.digest(self._secret, text, "sha512")[:SALT_BYTES]
 
     def credentials(self, token_id: str) -> dict[Mechanism, tuple[bytes, bytes]]:
-        """Takes milliseconds, without the interpreter lock."""
+        """Derive the credentials. This takes milliseconds, without the interpreter lock."""
         password = password_of(self.hmac(token_id))
         made = {}
         for mechanism in MECHANISMS:
@@ -109,11 +109,11 @@ class TokenKey:
     def credential(
         self, mechanism: Mechanism, token_id: str, token: Token | None
     ) -> ScramCredential:
-        """For every id: that of a token that does not exist is one that no password has."""
+        """Return a credential for any id. No password matches that of a nonexistent token."""
         salt = self.salt(mechanism, token_id)
         keys = None if token is None else token.credentials.get(mechanism)
         if keys is None:
-            # No password has this key: that would need an inverse of the hash.
+            # No password has this key: finding one would mean inverting the hash.
             seed = hmac.digest(self._secret, f"none {mechanism} {token_id}".encode(), "sha512")
             size = hashlib.new(hash_name(mechanism)).digest_size
             keys = (seed[:size], seed[:size])
@@ -125,26 +125,27 @@ def password_of(token_hmac: bytes) -> str:
 
 
 def new_id() -> str:
-    """As Kafka's: 22 characters that do not begin with a dash, which tools take for an option."""
+    """Return an id like Kafka's: 22 characters that do not begin with a dash, which tools would
+    take for an option."""
     while True:
         made = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not made.startswith("-"):
             return made
 
 
-# --- who may ask ---
+# --- rights ---
 
 
 def check_allowed(identity: Identity) -> None:
-    """Only those who have proved who they are, and not by a token: it must not breed others.
-    Raises KafkaError."""
+    """Refuse clients that have not authenticated, or did so with a token: it must not create
+    others. Raises KafkaError."""
     is_known = bool(identity.mechanism) or identity.principal != ANONYMOUS
     if identity.token or not (is_known or identity.is_trusted):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
 
 def owner_of(identity: Identity, kind: str | None, name: str | None) -> str:
-    """For whom a token is to be made: without a name, for the one who asks."""
+    """Return the owner of a new token: without a name, the requester."""
     return f"{kind or ''}:{name}" if name else identity.principal
 
 
@@ -154,9 +155,9 @@ def split_principal(principal: str) -> tuple[str, str]:
 
 
 def checked_principals(owner: str, renewers: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The renewers. Raises KafkaError.
+    """Return the renewers. Raises KafkaError.
 
-    Unlike Kafka, the owner has to be a user as well: a token of `Group:x` would log in as
+    Unlike in Kafka, the owner has to be a user as well: a token of `Group:x` would log in as
     `User:x`.
     """
     found = list(renewers)
@@ -168,11 +169,11 @@ def checked_principals(owner: str, renewers: Iterable[tuple[str, str]]) -> tuple
     return tuple(dict.fromkeys(USER + name for _, name in found))
 
 
-# --- how long it lives ---
+# --- lifetime ---
 
 
 def first_times(lifetimes: Lifetimes, max_lifetime_ms: int, now: int) -> tuple[int, int]:
-    """Of a new token: when it expires unless it is renewed, and when at the latest."""
+    """Return when a new token expires unless it is renewed, and when it expires at the latest."""
     longest = lifetimes.max_ms
     if max_lifetime_ms > 0:
         longest = min(longest, max_lifetime_ms)
@@ -183,8 +184,8 @@ def first_times(lifetimes: Lifetimes, max_lifetime_ms: int, now: int) -> tuple[i
 def renewed(
     token: Token, identity: Identity, lifetimes: Lifetimes, period_ms: int, now: int
 ) -> Token:
-    """Not longer than the configured period from now. It may end earlier than before, as in Kafka.
-    Raises KafkaError."""
+    """Return the new expiry, at most the configured period from now. It may be earlier than before,
+    as in Kafka. Raises KafkaError."""
     _check_not_expired(token, now)
     _check_renewer(token, identity)
     period = lifetimes.renew_ms
@@ -194,7 +195,7 @@ def renewed(
 
 
 def expired(token: Token, identity: Identity, period_ms: int, now: int) -> Token | None:
-    """None: it is removed at once. Raises KafkaError."""
+    """Return the new expiry, or None to remove the token at once. Raises KafkaError."""
     _check_renewer(token, identity)
     if period_ms < 0:
         return None
@@ -208,7 +209,7 @@ def _check_not_expired(token: Token, now: int) -> None:
 
 
 def _check_renewer(token: Token, identity: Identity) -> None:
-    """The operator is never locked out, and has to be able to take access away."""
+    """The operator may always do this, and must be able to revoke access."""
     if not (identity.is_trusted or token.may_be_renewed_by(identity.principal)):
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
 

@@ -19,7 +19,7 @@ from moldau.broker.settings.kafka.validate import validate_static
 from moldau.broker.settings.listeners import resolved
 from moldau.broker.settings.options import ENV_PREFIX, OPTIONS, Option
 from moldau.broker.settings.processes import ConfigError, ServeSettings
-from moldau.broker.settings.secure import secured
+from moldau.broker.settings.secure_mode import secured
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 BROKER_ENV_PREFIX = "MOLDAU_BROKER_"

@@ -1,17 +1,17 @@
-"""The clients that ask what to push, and push it: when they may, and what they are answered.
+"""The clients that ask which metrics to push, and push them: when they may, and their answers.
 
-As Kafka's ClientMetricsManager does it, of each worker on its own: a client may ask one worker and
-push to another, which then knows as much as the first one (see `subscriptions.py`).
+This follows Kafka's ClientMetricsManager, separately in each worker: a client may ask one worker
+and push to another, which then knows as much as the first one (see `subscriptions.py`).
 
-    ask      GetTelemetrySubscriptions: who has no instance id gets one. Once per interval, unless
-             the last push was refused because of what was asked for
-    check    PushTelemetry: once per interval, and once after every answer, as clients add a jitter
-             to the first push; after a terminating push no other
-    push     what was in it
+    ask      GetTelemetrySubscriptions: a client without an instance id gets one. Allowed once per
+             interval, unless the last push was refused because of its subscription
+    check    PushTelemetry: allowed once per interval, and once after every answer, as clients add
+             a jitter to the first push; no push follows a terminating one
+    push     the pushed values
 
-A client that comes with another connection begins again. Instances end after three intervals
-without a request, at least a minute. There are at most `MAX_CLIENTS`, with at most `MAX_VALUES`
-values: the one that was heard of longest ago goes first.
+A client that comes back with another connection starts again. Instances end after three intervals
+without a request, or after a minute if that is longer. There are at most `MAX_CLIENTS` instances
+with at most `MAX_VALUES` values: the least recently active one is removed first.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ MAX_VALUES = 20_000
 MAX_BYTES = 1 << 20  # of a push
 MIN_LIFE_MS = 60_000
 INTERVALS_OF_LIFE = 3
-COMPRESSION_TYPES = (ZSTD, LZ4, GZIP, SNAPPY)  # in the order of preference; none at all is fine too
+COMPRESSION_TYPES = (ZSTD, LZ4, GZIP, SNAPPY)  # in order of preference; none at all is fine too
 _RESERVED = (NO_UUID, bytes(15) + b"\1")
 _NEVER = -(1 << 62)
-# After these a client asks again at once.
+# After these errors a client asks again at once.
 _ASKS_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Who sends a request: an instance id alone proves nothing."""
+    """The sender of a request. An instance id alone proves nothing."""
 
     principal: str
     connection: int  # a number that only this connection has while it is open
@@ -69,10 +69,10 @@ class Instance:
 
     def __init__(self, instance_id: bytes, asker: Asker) -> None:
         self.instance_id = instance_id
-        self.text = base64.urlsafe_b64encode(instance_id).decode().rstrip("=")  # as Kafka's tools
+        self.text = base64.urlsafe_b64encode(instance_id).decode().rstrip("=")  # Kafka's form
         self.asker = asker
         self.values = Values()
-        self.pushed_ms = 0  # since 1970; 0: it has pushed nothing
+        self.pushed_ms = 0  # since 1970; 0 if it has pushed nothing
         self.seen = 0
 
     def begin(self, asker: Asker, asked_for: Wanted, version: int) -> None:
@@ -110,7 +110,7 @@ class Instances:
         self.max_bytes = min(max_bytes, MAX_BYTES)
         self._subscriptions: tuple[Subscription, ...] = ()
         self._version = 0
-        # In the order in which they were heard of last.
+        # The least recently active comes first.
         self._by_key: dict[tuple[str, bytes], Instance] = {}
         self._values = 0
 
@@ -124,7 +124,8 @@ class Instances:
     # --- requests ---
 
     def ask(self, instance_id: bytes, asker: Asker, now: int) -> Instance:
-        """`now`: of a clock that never goes back. Raises KafkaError."""
+        """Answer a GetTelemetrySubscriptions. `now` is from a monotonic clock. Raises
+        KafkaError."""
         if instance_id == NO_UUID:
             instance_id = self._new_id()
         instance = self._instance(instance_id, asker, now)
@@ -147,7 +148,7 @@ class Instances:
         size: int,
         is_terminating: bool,
     ) -> Instance:
-        """The instance whose push is to be read. Raises KafkaError."""
+        """Return the instance whose push is to be read. Raises KafkaError."""
         if instance_id in _RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a push without a client instance id")
         instance = self._instance(instance_id, asker, now)
@@ -177,10 +178,10 @@ class Instances:
         return is_due
 
     def push(self, instance: Instance, metrics: Metrics, clock_ms: int) -> None:
-        """`clock_ms`: since 1970."""
+        """Take over the pushed values. `clock_ms` counts from 1970."""
         key = instance.asker.principal, instance.instance_id
         if self._by_key.get(key) is not instance:
-            return  # it had to go while the push was being read
+            return  # it was removed while the push was being read
         before = len(instance.values)
         instance.values.push(metrics, instance.wanted)
         instance.pushed_ms = clock_ms

@@ -33,7 +33,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DOUBLE = struct.Struct("<d")
 _INT64 = struct.Struct("<q")
 _MAX_TAG = (1 << 32) - 1
-_DELTA = 1  # AggregationTemporality
+_DELTA = 1  # values of AggregationTemporality
 _NO_RECORDED_VALUE = 1  # a flag of a point
 
 Attributes = tuple[tuple[str, str], ...]
@@ -49,8 +49,8 @@ class Point(msgspec.Struct, frozen=True, gc=False):
     name: str
     attributes: Attributes
     value: float
-    is_counter: bool  # it only grows
-    is_delta: bool  # what has come in addition since the last push
+    is_counter: bool  # a monotonic sum
+    is_delta: bool  # the increase since the last push
 
 
 class Metrics(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ Steps = Generator[None, None, None]
 
 
 def read_steps(data: bytes) -> Generator[None, None, Metrics]:
-    """Yields often; returns what was read. Raises MalformedMetrics."""
+    """Read a message in steps. Yields often and returns the metrics. Raises MalformedMetrics."""
     found = Metrics({}, [])
     try:
         yield from _Reader(data, found).read()
@@ -158,7 +158,7 @@ class _Reader:
         return value, tuple(sorted(attributes.items()))
 
     def _attribute(self, at: int, end: int) -> dict[str, str]:
-        """Empty when its value is none that can be shown."""
+        """Return an attribute, or an empty one if its value cannot be shown."""
         key, value = "", None
         for number, kind, start, stop in self._fields(at, end):
             if kind != _LENGTH:
@@ -171,7 +171,7 @@ class _Reader:
         return {} if value is None else {key: value}
 
     def _any_value(self, at: int, end: int) -> tuple[str | None, bool]:
-        """The text of the value, and whether there is one at all."""
+        """Return the text of a value, and whether there is one at all."""
         value: str | None = None
         is_set = False
         for number, kind, start, stop in self._fields(at, end):
@@ -191,7 +191,7 @@ class _Reader:
         return self._data[start:stop].decode()
 
     def _fields(self, at: int, end: int) -> Iterator[Field]:
-        """The fields of the message from `at` to `end`."""
+        """Yield the fields of the message from `at` to `end`."""
         data = self._data
         while at < end:
             self._left -= 1

@@ -19,7 +19,7 @@ from moldau.broker import expressions
 from moldau.broker.settings.kafka import CLIENT_METRICS_KEYS, InvalidConfig, validate_client_metrics
 
 ALL = "*"
-DEFAULT_INTERVAL_MS = 300_000  # Kafka's, of a client that no subscription matches
+DEFAULT_INTERVAL_MS = 300_000  # Kafka's value for a client that no subscription matches
 _PARAMETERS = (
     "client_id",
     "client_instance_id",
@@ -28,11 +28,11 @@ _PARAMETERS = (
     "client_source_address",
     "client_source_port",
 )
-UNKNOWN = "unknown"  # Kafka's word for a client that does not say what it is
+UNKNOWN = "unknown"  # Kafka's word for a client that does not name its software
 
 
 class Client(msgspec.Struct, frozen=True):
-    """What is known of a client, by which subscriptions are chosen."""
+    """The properties of a client by which subscriptions are chosen."""
 
     client_id: str
     host: str
@@ -52,9 +52,9 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a client is asked for."""
+    """The metrics that a client is asked for."""
 
-    metrics: tuple[str, ...]  # prefixes, sorted; `*` alone: all
+    metrics: tuple[str, ...]  # sorted prefixes; `*` alone stands for all
     interval_ms: int
 
     def subscription_id(self, instance_id: bytes) -> int:
@@ -77,7 +77,7 @@ class Subscription(msgspec.Struct, frozen=True):
         )
 
 
-# What tells whether a client, its network or the broker is slow; few series of each client.
+# These metrics tell whether a client, its network or the broker is slow, with few series each.
 DEFAULT = Subscription(
     frozenset(
         f"org.apache.kafka.{name}"
@@ -105,7 +105,7 @@ DEFAULT = Subscription(
 
 
 def read_subscription(configs: Mapping[str, str]) -> Subscription:
-    """Raises InvalidConfig."""
+    """Parse a subscription. Raises InvalidConfig."""
     validate_client_metrics(configs)
 
     def parts(name: str) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ def read_subscription(configs: Mapping[str, str]) -> Subscription:
 
 
 def _condition(text: str) -> tuple[str, str]:
-    """Of `name=expression`. Raises InvalidConfig."""
+    """Parse a condition `name=expression`. Raises InvalidConfig."""
     words = text.split("=")
     name, expression = words[0].strip(), words[-1].strip()
     if len(words) != 2 or name not in _PARAMETERS:
@@ -132,7 +132,7 @@ def _condition(text: str) -> tuple[str, str]:
 
 
 def wanted(subscriptions: Iterable[Subscription], client: Client, instance_id: str) -> Wanted:
-    """What a client is asked for. `instance_id`: as text."""
+    """Return the metrics that a client is asked for. `instance_id` is in its text form."""
     parameters = client.parameters(instance_id)
     metrics: set[str] = set()
     interval = DEFAULT_INTERVAL_MS

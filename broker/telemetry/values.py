@@ -1,8 +1,8 @@
-"""What a client has pushed last, within bounds: these names and labels are shown to others.
+"""The last values that a client has pushed, within bounds: others see these names and labels.
 
-A push replaces the one before it, so that a node or a partition that the client has left goes too.
-Only what was asked for is kept. Counters are asked for as totals; those of clients that push
-differences nevertheless are added up.
+A push replaces the one before it, so that nodes and partitions that the client has left disappear.
+Only metrics that were asked for are kept. Counters are asked for as totals; if a client pushes
+differences nevertheless, they are added up.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_PER_CLIENT = 256
 MAX_ATTRIBUTES = 6
 MAX_TEXT = 256  # characters of an attribute's value
 KAFKA = "org.apache.kafka."
-# What a client says of itself, and not of a single value (KIP-714).
+# Attributes of the client, not of a single value (KIP-714).
 RESOURCE = (
     "client_rack",
     "group_id",
@@ -56,7 +56,7 @@ class Values:
             if point.is_delta and math.isfinite(value):
                 value += totals.get(key, 0.0)
                 totals[key] = value
-            if math.isfinite(value):  # Java's averages of nothing are none
+            if math.isfinite(value):  # Java sends NaN as the average of nothing
                 found[key] = ClientValue(name, attributes, value, point.is_counter)
         self._totals = {key: total for key, total in totals.items() if key in found}
         self.by_key = found

@@ -1,8 +1,8 @@
 """Accepting connections that begin with a TLS handshake.
 
-uvloop's own servers would drop a failed handshake without a word. Here it is logged with its
-reason (bounded). When a handshake begins, and how long it may take, is in admission.py: connections
-wait for their turn, and time that the process was stopped or busy does not count.
+uvloop's own servers would drop a failed handshake silently. Here its reason is logged, at a bounded
+rate. `handshake_queue.py` decides when a handshake begins and how long it may take: connections
+wait for their turn, and time in which the process was stopped or busy does not count.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from typing import Any, cast
 from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.net import descriptors
 from moldau.broker.net.accepting import Acceptor
-from moldau.broker.tls import admission
-from moldau.broker.tls.admission import Admission
+from moldau.broker.tls import handshake_queue
+from moldau.broker.tls.handshake_queue import HandshakeQueue
 
 logger = logging.getLogger("moldau.tls")
 
 SHUTDOWN_S = 5.0
-# What the system receives of a connection before it is read, as in Kafka
-# (socket.receive.buffer.bytes). OpenSSL and uvloop keep buffers as large as the largest piece ever
-# read: with this at most 0.5 MB together.
+# The system's receive buffer for a connection, as in Kafka (socket.receive.buffer.bytes). OpenSSL
+# and uvloop keep buffers as large as the largest piece ever read; this limits them to 0.5 MB.
 RECEIVE_BUFFER = 100 << 10
 MAX_UNREAD = 1 << 16  # bytes that TLS keeps of a connection that is not read from; else 512 KB
 NEVER_S = 86_400.0  # uvloop's own limit, which counts from the start
@@ -37,7 +36,7 @@ BEGUN_PER_TURN = 8  # handshakes; others have their turn in between
 BYTES_RECEIVED = 128  # where Linux has them in tcp_info
 REFUSED_S, MAX_REFUSED = 0.1, 1000
 
-# What OpenSSL says, and what it means for the operator.
+# OpenSSL's reasons, and what they mean for the operator.
 _NOT_TLS = "it does not speak TLS: a plaintext client on a TLS port?"
 _DISTRUST = "it does not trust our certificate: has it the right ssl.truststore or ssl.ca.location?"
 _REASONS = {
@@ -58,7 +57,7 @@ _REASONS = {
 
 
 class Unfinished:
-    """A connection before the end of its handshake."""
+    """A connection whose handshake has not ended."""
 
     __slots__ = ("peer", "received", "socket", "task")
 
@@ -98,13 +97,13 @@ class TlsServer(Acceptor):
         refuses: Callable[[str], bool] = lambda _: False,
         on_refused: Callable[[], None] = lambda: None,
     ) -> None:
-        """`refuses`: whether clients from an address are too many already, so that they need not
-        cost a handshake."""
+        """`refuses` tells whether an address has too many connections already: then none of its
+        clients costs a handshake."""
         self._protocol = protocol
         self._context = context
         self._refuses = refuses
         self._refused: set[socket.socket] = set()
-        self._admission: Admission[Unfinished] = Admission()
+        self._queue: HandshakeQueue[Unfinished] = HandshakeQueue()
         self._unfinished: set[Unfinished] = set()
         self._turn_is_due = False
         self.failures = 0
@@ -116,11 +115,11 @@ class TlsServer(Acceptor):
 
     @property
     def unfinished(self) -> int:
-        """Connections before the end of their handshake."""
+        """The number of connections whose handshake has not ended."""
         return len(self._unfinished)
 
     def close(self) -> None:
-        """Accept no more. Handshakes under way end too; connections that are made stay."""
+        """Stop accepting. Handshakes in progress end too; established connections stay."""
         super().close()
         if self._checking is not None:
             self._checking.cancel()
@@ -137,7 +136,7 @@ class TlsServer(Acceptor):
         now = self._loop.time()
         each = Unfinished(accepted, peer)
         self._unfinished.add(each)
-        loser = self._admission.accepted(each, now)
+        loser = self._queue.accepted(each, now)
         self._loop.add_reader(accepted.fileno(), self._spoke, each)
         if loser is not None:
             self._end(loser)
@@ -148,8 +147,8 @@ class TlsServer(Acceptor):
 
     def _spoke(self, each: Unfinished) -> None:
         self._loop.remove_reader(each.socket.fileno())
-        self._admission.spoke(each)
-        if self._admission.is_full and self._retry is None:
+        self._queue.spoke(each)
+        if self._queue.is_full and self._retry is None:
             self._pause(CHECK_S)
         self._begin()
 
@@ -157,14 +156,14 @@ class TlsServer(Acceptor):
         if self._turn_is_due:
             return
         for _ in range(BEGUN_PER_TURN):
-            each, loser = self._admission.begin(self._loop.time())
+            each, loser = self._queue.begin(self._loop.time())
             if loser is not None:
                 self._end(loser)
             if each is None:
                 return
             each.task = self._loop.create_task(self._shake_hands(each))
             each.task.add_done_callback(partial(self._ended, each))
-        if self._admission.has_ready:
+        if self._queue.has_ready:
             self._turn_is_due = True
             self._loop.call_soon(self._next_turn)
 
@@ -173,8 +172,8 @@ class TlsServer(Acceptor):
         self._begin()
 
     def _end(self, each: Unfinished) -> None:
-        """Before its handshake has ended."""
-        self._admission.ended(each)
+        """End a connection before its handshake has ended."""
+        self._queue.ended(each)
         self._unfinished.discard(each)
         if each.task is not None:
             each.task.cancel()
@@ -191,10 +190,12 @@ class TlsServer(Acceptor):
     def _check(self) -> None:
         self._checking = None
         now = self._loop.time()
-        self._admission.forgive(now - self._check_at)
-        for each in self._admission.overdue(now, Unfinished.has_advanced):
+        self._queue.forgive(now - self._check_at)
+        for each in self._queue.overdue(now, Unfinished.has_advanced):
             self._end(each)
-            self._failed("time", each.peer, f"no handshake within {admission.HANDSHAKE_S:g} s")
+            self._failed(
+                "time", each.peer, f"no handshake within {handshake_queue.HANDSHAKE_S:g} s"
+            )
         self._begin()
         if self._unfinished:
             self._check_later(now)
@@ -202,7 +203,7 @@ class TlsServer(Acceptor):
     # --- refused ---
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """Closed a moment later: a client that tries again at once is slowed down."""
+        """Close a connection a moment later, which slows down clients that retry at once."""
         self._refused.add(accepted)
         if len(self._refused) > min(MAX_REFUSED, descriptors.reserved() // 4):
             self._turn_away(accepted)
@@ -216,7 +217,7 @@ class TlsServer(Acceptor):
     # --- handshakes ---
 
     def _ended(self, each: Unfinished, task: asyncio.Task[None]) -> None:
-        self._admission.ended(each)
+        self._queue.ended(each)
         self._unfinished.discard(each)
         if not task.cancelled() and (fault := task.exception()) is not None:
             logger.error("a TLS connection could not be made", exc_info=fault)
@@ -232,7 +233,7 @@ class TlsServer(Acceptor):
                 ssl_handshake_timeout=NEVER_S,
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
-            # asyncio's types lack the method, which both loops have.
+            # asyncio's types lack this method, which both event loops have.
             cast("Any", transport).set_read_buffer_limits(MAX_UNREAD)
         except ssl.SSLCertVerificationError as fault:
             self._failed("certificate", peer, f"its certificate: {fault.verify_message}")
@@ -240,7 +241,7 @@ class TlsServer(Acceptor):
             reason = fault.reason or "no reason given"
             self._failed(reason, peer, _REASONS.get(reason) or reason.lower().replace("_", " "))
         except OSError:
-            pass  # it hung up: a port scan, a health check
+            pass  # it hung up, like a port scan or a health check
         except asyncio.CancelledError:
             accepted.close()
             raise

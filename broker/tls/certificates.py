@@ -1,5 +1,5 @@
-"""The TLS context of a listener, made again when its files change: new connections get the new one,
-and those that are open keep theirs. A pair that cannot be used leaves the old one in place."""
+"""The TLS context of a listener, rebuilt when its files change. New connections use the new
+context, and open ones keep theirs. If the new files cannot be used, the old context stays."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from moldau.broker.security.certificate import Certificate
 from moldau.broker.settings.processes import ConfigError, Listener, TlsSettings
 from moldau.broker.tls.context import make_context
-from moldau.broker.tls.expiry import ExpiryWarnings
+from moldau.broker.tls.expiry_warnings import ExpiryWarnings
 
 logger = logging.getLogger("moldau.tls")
 
 
 class SwappableContext(ssl.SSLContext):
-    """The context that a server is given once: each connection is made with the current one.
+    """The context that a server is given once. Each connection is made with the current one.
 
-    Certificates could be loaded into the context in use, but authorities of clients could not be
-    taken out of it again.
+    Certificates could be loaded into the context in use, but client authorities could not be
+    removed from it.
     """
 
     current: ssl.SSLContext
@@ -32,10 +32,11 @@ class SwappableContext(ssl.SSLContext):
 
 
 class Certificates:
-    """Those of one listener in this process."""
+    """The certificates of one listener in this process."""
 
     def __init__(self, listener: Listener, *, tells_expiry: bool) -> None:
-        """Raises ConfigError. `tells_expiry`: one process of all logs when they expire."""
+        """Raises ConfigError. `tells_expiry` is set in the one process that logs when they
+        expire."""
         assert listener.tls is not None
         self._name = listener.name
         self._tls: TlsSettings = listener.tls
@@ -60,7 +61,7 @@ class Certificates:
 
     @property
     def expiry(self) -> tuple[str, int]:
-        """The listener, and the end of its certificate in seconds since 1970."""
+        """Return the listener's name, and when its certificate expires in seconds since 1970."""
         return self._name, self._certificate.expires_at
 
     def warn_of_expiry(self) -> None:
@@ -79,7 +80,7 @@ class Certificates:
     # --- changes ---
 
     async def watch(self) -> None:
-        """Look for changes of the files until cancelled."""
+        """Watch the files for changes until cancelled."""
         while True:
             await asyncio.sleep(self._tls.reload_ms / 1000)
             if self._stamps() != self._seen:
@@ -87,8 +88,8 @@ class Certificates:
             self.warn_of_expiry()
 
     def reload(self) -> None:
-        """Read the files again, whether they have changed or not."""
-        # Before they are read: what changes meanwhile is noticed the next time.
+        """Read the files again, whether or not they have changed."""
+        # Take the stamps before reading: a change in between is noticed the next time.
         self._seen = self._stamps()
         try:
             made = make_context(self._tls)
@@ -105,7 +106,8 @@ class Certificates:
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
-    """What changes with a file, also when a link to it is replaced, as Kubernetes does."""
+    """Return values that change with the file, even if a link to it is replaced, as in
+    Kubernetes."""
     try:
         found = os.stat(path)
     except OSError:

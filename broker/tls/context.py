@@ -1,4 +1,4 @@
-"""From the settings of a listener to what TLS needs of them, each mistake named with its remedy."""
+"""Builds TLS contexts from a listener's settings. Every mistake is reported with its remedy."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _JKS, _DER = b"\xfe\xed\xfe\xed", b"\x30"
 
 
 def make_context(tls: TlsSettings) -> tuple[ssl.SSLContext, Certificate]:
-    """A context for new connections, and the certificate it shows. Raises ConfigError."""
+    """Build a context for new connections, and return its certificate. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Resumption saved nothing that could be measured (P-256), and tickets are memory and traffic.
+    # Resumption saved nothing measurable (P-256), and tickets cost memory and traffic.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0
     _choose_versions(context, tls)
@@ -37,7 +37,7 @@ def make_context(tls: TlsSettings) -> tuple[ssl.SSLContext, Certificate]:
 
 
 def check_tls(tls: TlsSettings) -> None:
-    """Raises ConfigError for what would keep a process from serving."""
+    """Raise ConfigError for settings with which a process could not serve."""
     make_context(tls)
     principal_rules(tls)
 
@@ -62,7 +62,8 @@ def _choose_versions(context: ssl.SSLContext, tls: TlsSettings) -> None:
 def _choose_ciphers(
     context: ssl.SSLContext, names: list[str], versions: list[ssl.TLSVersion]
 ) -> list[ssl.TLSVersion]:
-    """The versions that are left: one whose suites are not named is not spoken, as in Java."""
+    """Choose cipher suites and return the remaining versions: a version without a named suite is
+    not offered, as in Java."""
     fixed = {each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.3"}
     named = set(names)
     if named & fixed and not fixed <= named:
@@ -90,7 +91,7 @@ def _choose_ciphers(
 
 
 def _openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2 that is given by its IANA name, as in Java."""
+    """Return OpenSSL's name of a TLS 1.2 suite that is given by its IANA name, as in Java."""
     if "_WITH_" not in name:
         return name
     exchange, _, rest = name.removeprefix("TLS_").partition("_WITH_")
@@ -112,8 +113,8 @@ def _load_key(context: ssl.SSLContext, tls: TlsSettings) -> Certificate:
     else:
         where = "ssl.keystore.certificate.chain"
         text = f"{tls.key}\n{tls.certificate_chain}\n"
-        # The ssl module takes a path only.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # readable by us alone
+        # The ssl module only takes a path.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # readable only by this user
             file.write(text)
             file.flush()
             _load_pair(context, file.name, tls.key_password, where)
@@ -123,7 +124,7 @@ def _load_key(context: ssl.SSLContext, tls: TlsSettings) -> Certificate:
 def _load_pair(context: ssl.SSLContext, path: str, password: str | None, where: str) -> None:
     asked = False
 
-    def answer() -> str:  # without one OpenSSL would ask at the terminal
+    def answer() -> str:  # without one OpenSSL would prompt at the terminal
         nonlocal asked
         asked = True
         return password or ""
@@ -181,7 +182,7 @@ def _pem_file(path: str, where: str) -> str:
 
 
 def _first_certificate(text: str, where: str) -> Certificate:
-    """Of a chain: the one that belongs to the key."""
+    """Return the first certificate of a chain, which belongs to the key."""
     at = text.find(_BEGIN)
     end = text.find(_END, at)
     try:

@@ -1,1 +1,1 @@
-"""The state machine of transactions: pure, without I/O and without a clock. See README.md."""
+"""The state machine of transactions: pure functions without I/O or clock. See README.md."""

@@ -13,7 +13,7 @@ class TxnConfig(Struct, frozen=True):
     id_expiration_ms: int = 7 * 24 * 3_600_000
     """`transactional.id.expiration.ms`"""
     wait_for_markers_ms: int = 100
-    """How long a request waits for the transaction before it to end. Kafka answers
+    """How long a request waits for the previous transaction to end. Kafka answers
     CONCURRENT_TRANSACTIONS at once, which costs clients 20 ms and more per transaction."""
     complete_after_ms: int = 1_000
     """Complete* is stored with the next change, or after this long without one."""

@@ -1,4 +1,4 @@
-"""What a transactional id wants done, and its answers. The coordinator runs effects in their order.
+"""The effects of a transactional id, and its answers. The coordinator runs effects in their order.
 
 A `Reply` that promises something durable, and `WriteMarkers`, come only after the `Persisted` event
 for it, so the coordinator never has to hold one back.
@@ -14,12 +14,12 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.txn.record import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    Place,
+    TxnPartition,
     TxnRecord,
     TxnState,
 )
-from moldau.broker.txn.serial import NO_NUMBER
 from moldau.broker.txn.timers import TimerKey
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 
 
 class InitAnswer(Struct, frozen=True):
@@ -29,18 +29,18 @@ class InitAnswer(Struct, frozen=True):
 
 
 class AddAnswer(Struct, frozen=True):
-    """Without an error and nothing missing: the places are durably in transaction `number`."""
+    """Without an error and missing partitions, all are durably part of transaction `number`."""
 
     error: ErrorCode
     number: int = NO_NUMBER
-    missing: frozenset[Place] = frozenset()
-    """verify_only: the places that are not in the transaction."""
+    missing: frozenset[TxnPartition] = frozenset()
+    """With verify_only, the partitions that are not part of the transaction."""
 
 
 class EndAnswer(Struct, frozen=True):
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
-    """What the producer goes on with; sent from v5 on."""
+    """The identity with which the producer continues; sent from v5 on."""
     producer_epoch: int = NO_PRODUCER_EPOCH
 
 
@@ -57,8 +57,8 @@ class Reply(Struct, frozen=True):
 class Persist(Struct, frozen=True):
     """Store the record, then send `Persisted(revision, …)`, whatever the outcome.
 
-    `record` None: remove it and its entry in the slot's index. An id has at most one write in
-    flight. Tokens grow with every write, across restarts too (`TxnRecord.revision`), so that the
+    Without a `record`, remove the id and its entry in the slot's index. An id has at most one write
+    in flight. Tokens grow with every write, across restarts too (`TxnRecord.revision`), so that the
     store can refuse a write that arrives late. An outcome that arrives after the id was given up
     must not be sent: the id may have been loaded again, with the same revisions.
     """
@@ -69,10 +69,10 @@ class Persist(Struct, frozen=True):
 
 
 class WriteMarkers(Struct, frozen=True):
-    """Write this transaction's marker to every place, then send `MarkersWritten(number)`.
+    """Write this transaction's marker to every partition, then send `MarkersWritten(number)`.
 
-    Retried for ever: the decision is stored. It may be asked for again after a restart, and is the
-    same then. There is at least one place.
+    The coordinator retries for ever, since the decision is stored. After a restart the same markers
+    may be requested again. There is at least one partition.
     """
 
     transactional_id: str
@@ -80,7 +80,7 @@ class WriteMarkers(Struct, frozen=True):
     producer_epoch: int
     number: int
     commit: bool
-    places: tuple[Place, ...]
+    partitions: tuple[TxnPartition, ...]
 
 
 class ArmTimer(Struct, frozen=True):
@@ -91,24 +91,24 @@ class ArmTimer(Struct, frozen=True):
 
 
 class CancelTimer(Struct, frozen=True):
-    """Only sent for a key that is armed."""
+    """Cancel a timer. This is only sent for a key that is armed."""
 
     key: TimerKey
 
 
 class StateChanged(Struct, frozen=True):
-    """For the log; nothing needs to be done."""
+    """Reported for the log; nothing needs to be done."""
 
     transactional_id: str
     previous: TxnState | None
-    """None: the id is new."""
+    """None if the id is new."""
     state: TxnState | None
-    """None: the id was removed."""
+    """None if the id was removed."""
     number: int
 
 
 class Failed(Struct, frozen=True):
-    """An exception left the id half changed: nothing of it is relied on, and it is loaded again."""
+    """An exception left the id half changed: it must be discarded and loaded again."""
 
     transactional_id: str
     defect: Exception

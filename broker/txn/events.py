@@ -19,15 +19,15 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Place
+from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TxnPartition
 from moldau.broker.txn.timers import TimerKey
 
 
 class Init(Struct, frozen=True):
     """InitProducerId with a transactional id. Answered by an `InitAnswer`.
 
-    With a producer id and its epoch (KIP-360): a producer that goes on after an error. Without: a
-    new process, which fences every producer before it.
+    With a producer id and its epoch (KIP-360), a producer continues after an error. Without them, a
+    new process fences every earlier producer.
     """
 
     call: object
@@ -38,18 +38,19 @@ class Init(Struct, frozen=True):
 
 
 class Add(Struct, frozen=True):
-    """AddPartitionsToTxn, AddOffsetsToTxn, or a batch that joins. Answered by an `AddAnswer`."""
+    """AddPartitionsToTxn, AddOffsetsToTxn, or a batch that enlists itself. Answered by an
+    `AddAnswer`."""
 
     call: object
     producer_id: int
     producer_epoch: int
-    places: tuple[Place, ...]
+    partitions: tuple[TxnPartition, ...]
     verify_only: bool = False
-    """Nothing is added; the answer says which places are missing."""
+    """Add nothing; the answer says which partitions are missing."""
     version: int = 5
     waits: bool = True
-    """False, for requests of other workers: one that waited for markers would hold up all producers
-    behind that link, so it gets CONCURRENT_TRANSACTIONS at once."""
+    """False for requests of other workers: waiting for markers would delay all producers behind
+    that connection, so such a request gets CONCURRENT_TRANSACTIONS at once."""
 
 
 class End(Struct, frozen=True):
@@ -63,9 +64,9 @@ class End(Struct, frozen=True):
 
 
 class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this revision. Each one gets exactly one.
+    """The outcome of the `Persist` effect with this revision. Each effect gets exactly one.
 
-    `error` is what clients that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
+    `error` is sent to clients that wait for the write: COORDINATOR_NOT_AVAILABLE if it failed or if
     its outcome is unknown.
     """
 
@@ -74,13 +75,13 @@ class Persisted(Struct, frozen=True):
 
 
 class MarkersWritten(Struct, frozen=True):
-    """Every place of this transaction has its marker: what `WriteMarkers` asked for is done."""
+    """Every partition of this transaction has its marker, as `WriteMarkers` requested."""
 
     number: int
 
 
 class TimerFired(Struct, frozen=True):
-    """An armed timer is due. One that was cancelled or moved in the meantime is ignored."""
+    """An armed timer is due. A timer that was cancelled or moved meanwhile is ignored."""
 
     key: TimerKey
 

@@ -1,4 +1,4 @@
-"""What a transactional id does with effects, timers and its one write at a time."""
+"""The base of a transactional id: effects, timers, and one write at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moldau.broker.txn.effects import (
     WriteMarkers,
 )
 from moldau.broker.txn.events import Request
-from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId, refuse
 from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.writes import Waiting, Write
@@ -36,30 +36,32 @@ class Machine:
         self.take_producer_id = take_producer_id
         self.now_ms = now_ms
         self.record: TxnRecord | None = None
-        """As it is stored, except that Complete* may not be yet. None: the id is not known."""
-        self.places: frozenset[Place] = frozenset()
-        """Those of the record."""
+        """The stored record, except that Complete* may not be stored yet. None if the id is
+        unknown."""
+        self.partitions: frozenset[TxnPartition] = frozenset()
+        """The partitions of the record."""
         self.is_overdue = False
-        """The open transaction is over its timeout, and its abort is not stored yet."""
+        """The open transaction has exceeded its timeout, and its abort is not stored yet."""
         self.completed_ms: int | None = None
-        """Since when the transaction is complete, as long as that is not stored."""
+        """When the transaction was completed, while that is not stored."""
         self.last_ended: TxnRecord | None = None
         """The last Prepare* that was completed here: the store may lose its markers."""
         self.revision = 0
-        """Of the last write that was begun."""
+        """The revision of the last write that was begun."""
         self.in_doubt = False
-        """The last write failed: the store may have what it was to store, or not."""
+        """The last write failed: the store may or may not have the record."""
         self.waiting: list[Waiting] = []
         """Requests in the order in which they came."""
         self.write: Write | None = None
         """The write in flight."""
         self.is_store_wanted = False
-        """The record is to be stored as it is, with the next write or by one of its own."""
+        """The record is to be stored as it is, with the next write or by itself."""
         self.lost_markers: list[WriteMarkers] = []
-        """Markers that the store may have lost: written again once the record is stored."""
+        """Markers that the store may have lost. They are written again once the record is
+        stored."""
         self.rewriting: list[WriteMarkers] = []
-        """Those that are being written again: one transaction after the other, the first is at it.
-        A later marker in front of an earlier one would end the earlier transaction."""
+        """Markers that are being written again, one transaction after the other, the first in
+        progress. A later marker before an earlier one would end the earlier transaction."""
         self._effects: list[Effect] = []
         self._armed: dict[TimerKind, int] = {}
 
@@ -83,13 +85,13 @@ class Machine:
 
     @property
     def is_repeating(self) -> bool:
-        """Markers of earlier transactions are still to be written again."""
+        """True while markers of earlier transactions still have to be written again."""
         in_flight = self.write.markers if self.write is not None else ()
         return bool(self.lost_markers or in_flight or self.rewriting)
 
     @property
     def is_only_ending(self) -> bool:
-        """What is written again are the markers of the transaction that is ending."""
+        """True if only the markers of the transaction that is ending are written again."""
         record = self.record
         return (
             record is not None
@@ -102,7 +104,7 @@ class Machine:
             self.lost_markers.append(markers)
 
     def rewriting_lost(self) -> None:
-        """What is being written again may be lost once more."""
+        """Note that markers that are being written again may be lost once more."""
         self.lost_markers = self.rewriting + self.lost_markers
         self.rewriting = []
 
@@ -122,7 +124,7 @@ class Machine:
 
     def put(self, record: TxnRecord | None) -> None:
         self.record = record
-        self.places = frozenset() if record is None else frozenset(record.places)
+        self.partitions = frozenset() if record is None else frozenset(record.partitions)
 
     def become(self, record: TxnRecord | None) -> None:
         before = self.record
@@ -137,7 +139,7 @@ class Machine:
     # --- timers ---
 
     def arm(self, kind: TimerKind, at_ms: int) -> None:
-        """It fires at that time or before, and is then armed again if nothing is due."""
+        """Arm a timer to fire at that time or before. It is armed again if nothing is due then."""
         armed = self._armed.get(kind)
         if armed is None or armed > at_ms:
             self._armed[kind] = at_ms
@@ -149,7 +151,7 @@ class Machine:
         self._armed.clear()
 
     def has_fired(self, key: TimerKey) -> bool:
-        """True if the timer was armed and its time has come; it is then no longer armed."""
+        """True if the timer was armed and is due. It is then no longer armed."""
         at_ms = self._armed.get(key.kind)
         if at_ms is None:
             return False
@@ -176,17 +178,17 @@ class Machine:
 
     @property
     def is_gone(self) -> bool:
-        """Nothing is known of the id, or on its way to the store: drop it."""
+        """True if the id is unknown and nothing is on its way to the store: drop it."""
         return self.record is None and self.write is None and not self.in_doubt
 
 
 def markers_of(record: TxnRecord) -> WriteMarkers:
-    """What a record in Prepare* wants written. An open one, too: it is aborted."""
+    """Return the markers that a record in Prepare* needs. An open transaction is aborted."""
     return WriteMarkers(
         record.transactional_id,
         record.producer_id,
         record.producer_epoch,
         record.number,
         record.state is TxnState.PREPARE_COMMIT,
-        record.places,
+        record.partitions,
     )

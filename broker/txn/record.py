@@ -1,8 +1,8 @@
-"""What is stored of a transactional id, and its encoding.
+"""The stored form of a transactional id, and its encoding.
 
 The record decides: once PrepareCommit or PrepareAbort is stored, the transaction has ended that
-way, and whoever reads the record can do the rest. Fields may be added with a default; to change the
-meaning of one, raise `FORMAT`.
+way, and any worker that reads the record can complete it. Fields may be added with a default; to
+change the meaning of one, raise `FORMAT`.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 from moldau.broker.wire.schema import NO_UUID
 
 FORMAT = 1
 GROUP_OFFSETS = "__consumer_offsets"
-"""As the topic of a place: the groups of a slot, whose offsets are committed in the transaction."""
+"""The topic of a `TxnPartition` that stands for all groups of a slot."""
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 LAST_EPOCH = 32_766
-"""The highest epoch that a producer gets. 32,767 only fences it; then a new producer id follows."""
+"""The highest epoch that a producer gets. 32,767 only fences it; then it gets a new producer id."""
 NOT_STARTED = -1
 
 
-class Place(NamedTuple):
-    """Where a transaction gets a marker when it ends. A topic that was deleted and created again is
-    another place."""
+class TxnPartition(NamedTuple):
+    """A partition that gets a marker when the transaction ends. A topic that is deleted and created
+    again has other partitions."""
 
     topic: str
     topic_id: bytes
@@ -36,26 +36,26 @@ class Place(NamedTuple):
     partition: int
 
 
-def group_place(slot: int) -> Place:
-    """The place of all groups of a slot."""
-    return Place(GROUP_OFFSETS, NO_UUID, slot)
+def group_offsets_partition(slot: int) -> TxnPartition:
+    """Return the partition that stands for all groups of a slot."""
+    return TxnPartition(GROUP_OFFSETS, NO_UUID, slot)
 
 
 class TxnState(StrEnum):
-    """Kafka's names, as ListTransactions shows them. README.md says what each one answers."""
+    """Kafka's names, as ListTransactions shows them. README.md lists the answers in each state."""
 
     EMPTY = "Empty"
-    """A producer has the id, and no transaction since."""
+    """A producer has the id, but has not begun a transaction."""
     ONGOING = "Ongoing"
-    """A transaction is open and has places."""
+    """A transaction is open and has partitions."""
     PREPARE_COMMIT = "PrepareCommit"
-    """It is committed; markers are on their way."""
+    """The transaction is committed; its markers are being written."""
     PREPARE_ABORT = "PrepareAbort"
-    """It is aborted; markers are on their way."""
+    """The transaction is aborted; its markers are being written."""
     COMPLETE_COMMIT = "CompleteCommit"
-    """It is committed, and every place has its marker."""
+    """The transaction is committed, and every partition has its marker."""
     COMPLETE_ABORT = "CompleteAbort"
-    """It is aborted, and every place has its marker."""
+    """The transaction is aborted, and every partition has its marker."""
 
     @property
     def is_ending(self) -> bool:
@@ -79,21 +79,23 @@ class TxnRecord(Struct, frozen=True):
     producer_epoch: int
     timeout_ms: int
     updated_ms: int
-    """Epoch milliseconds of the last change. Unused ids are removed by it."""
+    """Epoch milliseconds of the last change. It decides when an unused id is removed."""
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """With `previous_producer_id`: what the same producer had before. It may repeat its last
-    InitProducerId or EndTxn with it, as the answer may have been lost; -1: no producer may."""
+    """The epoch that the same producer had before, under `previous_producer_id`. It may repeat its
+    last InitProducerId or EndTxn with it, as the answer may have been lost. -1 if no producer
+    may."""
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """In Prepare*: takes over with epoch 0 at Complete*, as the epochs are exhausted."""
+    """In Prepare*, the id that takes over with epoch 0 at Complete*, as the epochs are
+    exhausted."""
     started_ms: int = NOT_STARTED
-    """Epoch milliseconds: when the first place was added."""
+    """When the first partition was added, in epoch milliseconds."""
     number: int = NO_NUMBER
-    """Of the transaction that is open, or was the last one."""
+    """The number of the open transaction, or of the last one."""
     client_version: int = 0
-    """2: a client of transaction version 2 (KIP-890) added to it or ended it."""
-    places: tuple[Place, ...] = ()
-    """Of a transaction that is Ongoing or Prepare*."""
+    """2 if a client of transaction version 2 (KIP-890) added to the transaction or ended it."""
+    partitions: tuple[TxnPartition, ...] = msgspec.field(default=(), name="places")
+    """The partitions of a transaction that is Ongoing or Prepare*."""
     must_abort: bool = False
     """The store may have lost records of the open transaction: it cannot be committed."""
     format: int = FORMAT

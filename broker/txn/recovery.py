@@ -1,4 +1,4 @@
-"""What a restart asks for, a store that lost its tail, and the end of ownership."""
+"""How a transactional id survives a restart, a store that lost its tail, and a change of owner."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from moldau.broker.txn.events import Persisted
 from moldau.broker.txn.machine import markers_of
 from moldau.broker.txn.record import TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId
-from moldau.broker.txn.serial import is_after
 from moldau.broker.txn.transaction import Transaction
+from moldau.broker.txn.transaction_numbers import is_after
 
 
 def restore(
@@ -86,8 +86,8 @@ def require_abort(transaction: Transaction, now_ms: int) -> list[Effect]:
 
 
 def unload(transaction: Transaction, now_ms: int) -> list[Effect]:
-    """Another worker owns the id from now on, or this one stops: whoever waits gets
-    NOT_COORDINATOR. What is stored stays; the outcome of a write in flight is not waited for."""
+    """Give the id up, because another worker owns it or this one stops: waiting requests get
+    NOT_COORDINATOR. The stored record stays, and nobody waits for a write in flight."""
     transaction.now_ms = now_ms
     write, transaction.write = transaction.write, None
     for request in write.requests() if write is not None else ():
@@ -116,10 +116,10 @@ def _has_all(transaction: Transaction, stored: TxnRecord) -> bool:
 
 
 def _is_undecided(stored: TxnRecord, record: TxnRecord, ended: TxnRecord | None) -> bool:
-    """Only the store knows the places of this transaction, which is over for us. A later number
+    """Only the store knows the partitions of this transaction, which is over for us. A later number
     than ours is that of a write that failed: no client has got it, and it will be used again."""
     is_known = ended is not None and ended.number == stored.number
-    return bool(stored.places) and is_after(record.number, stored.number) and not is_known
+    return bool(stored.partitions) and is_after(record.number, stored.number) and not is_known
 
 
 def _is_completed(record: TxnRecord, ended: TxnRecord) -> bool:
@@ -135,7 +135,7 @@ def _store_before_markers(transaction: Transaction) -> None:
     record = transaction.record
     if record is None or not record.state.is_ending:
         return
-    if record.places:
+    if record.partitions:
         transaction.markers_lost(markers_of(record))
     else:
         transaction.complete(record)

@@ -1,7 +1,7 @@
-"""What a request does in each state: the table of README.md as pure functions.
+"""The effect of each request in each state: the table of README.md as pure functions.
 
-A rule gets the record as it is stored and returns what follows: an answer, a record to store and
-the answer for then, or that the transaction before has to end first.
+A rule gets the stored record and returns one of three outcomes: an answer; a record to store, and
+the answer for then; or that the previous transaction has to end first.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.txn import transitions
 from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer
 from moldau.broker.txn.events import Add, End, Init, Request
-from moldau.broker.txn.record import LAST_EPOCH, NO_PRODUCER_ID, Place, TxnRecord, TxnState
+from moldau.broker.txn.record import LAST_EPOCH, NO_PRODUCER_ID, TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.transitions import FENCE, NONE, Identity, current, previous
 
 TakeProducerId: TypeAlias = Callable[[], int]
-"""A producer id that was never used; `NO_PRODUCER_ID` if there is none at hand."""
+"""Returns a producer id that was never used, or `NO_PRODUCER_ID` if none is available."""
 
 V2_END = 5
-"""EndTxn from this version on is that of a client of transaction version 2."""
+"""From this version on, EndTxn comes from a client of transaction version 2."""
 FIRST_END_WITH_ABORTABLE = 4
 V2_ADD = 5
-"""AddPartitionsToTxn of a batch or of offsets that join by themselves."""
+"""AddPartitionsToTxn for a batch or offsets that enlist themselves."""
 
 
 class Answered(Struct, frozen=True):
-    """Nothing changes."""
+    """The request is answered, and nothing changes."""
 
     answer: Answer
 
 
 class Stored(Struct, frozen=True):
-    """Once this record is stored: the answer. None: the request is looked at again then."""
+    """The record is stored, then the answer is sent. Without an answer the request is decided
+    again."""
 
     record: TxnRecord
     answer: Answer | None
 
 
 class Waits(Struct, frozen=True):
-    """The markers of the transaction before are still being written."""
+    """The request waits for the markers of the previous transaction."""
 
 
 Outcome: TypeAlias = Answered | Stored | Waits
@@ -57,7 +58,7 @@ def init(
     take_producer_id: TakeProducerId,
     now_ms: int,
 ) -> Outcome:
-    """InitProducerId: of a new process, or of a producer that goes on (KIP-360)."""
+    """InitProducerId of a new process, or of a producer that continues after an error (KIP-360)."""
     given = Identity(event.producer_id, event.producer_epoch)
     is_new = given == NONE
     if not is_new and (given.producer_id < 0 or given.producer_epoch < 0):
@@ -92,15 +93,19 @@ def init(
 
 
 def while_repeating(event: Request) -> Outcome:
-    """Markers of an earlier transaction, which the store has lost, are written again. Until they
-    are there, nothing joins a later one, or the marker could end it; and nothing ends."""
+    """Decide a request while markers that the store lost are written again. Until they are there,
+    nothing can be added to a later transaction, since the marker could end it, and nothing can
+    end."""
     if isinstance(event, Add) and (event.verify_only or not event.waits):
         return refused(event, ErrorCode.CONCURRENT_TRANSACTIONS)
     return WAITS
 
 
-def add(record: TxnRecord | None, places: Set[Place], event: Add, now_ms: int) -> Outcome:
-    """AddPartitionsToTxn, AddOffsetsToTxn, and batches that join. `places`: those of the record."""
+def add(
+    record: TxnRecord | None, partitions: Set[TxnPartition], event: Add, now_ms: int
+) -> Outcome:
+    """AddPartitionsToTxn, AddOffsetsToTxn, and batches that enlist themselves. `partitions` are the
+    record's."""
     if record is None:
         return refused(event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     after = _after(record, now_ms)
@@ -112,7 +117,9 @@ def add(record: TxnRecord | None, places: Set[Place], event: Add, now_ms: int) -
         if event.verify_only or not event.waits:
             return refused(event, ErrorCode.CONCURRENT_TRANSACTIONS)
         return WAITS
-    new = tuple(dict.fromkeys(place for place in event.places if place not in places))
+    new = tuple(
+        dict.fromkeys(partition for partition in event.partitions if partition not in partitions)
+    )
     if event.verify_only:
         return Answered(AddAnswer(ErrorCode.NONE, record.number, frozenset(new)))
     if not new:
@@ -124,7 +131,7 @@ def add(record: TxnRecord | None, places: Set[Place], event: Add, now_ms: int) -
 def end(
     record: TxnRecord | None, event: End, take_producer_id: TakeProducerId, now_ms: int
 ) -> Outcome:
-    """EndTxn. A request that comes again gets the answer that may have been lost."""
+    """EndTxn. A repeated request gets the answer that may have been lost."""
     if record is None:
         return refused(event, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     after = _after(record, now_ms)
@@ -153,7 +160,7 @@ def end(
 
 
 def refuse(event: Request, error: ErrorCode) -> Answer:
-    """The answer to a request that fails."""
+    """Answer a request that fails."""
     match event:
         case Init():
             return InitAnswer(error)
@@ -168,33 +175,34 @@ def refused(event: Request, error: ErrorCode) -> Answered:
 
 
 def _after(record: TxnRecord, now_ms: int) -> TxnRecord:
-    """The record once its transaction has ended: producers go on with that identity already when
-    EndTxn is answered, before the markers are written."""
+    """Return the record as it will be once its transaction has ended. Producers use that identity
+    as soon as EndTxn is answered, before the markers are written."""
     return transitions.completed(record, now_ms) if record.state.is_ending else record
 
 
 def _was_before(given: Identity, record: TxnRecord) -> bool:
-    """The producer has not got its last answer, and repeats what it asked with its old epoch. While
-    a transaction is open there is none: it was opened with the new epoch."""
+    """True if the producer repeats a request with its old epoch, because it missed the answer.
+    While a transaction is open this cannot be: it was opened with the new epoch."""
     return given != NONE and given == previous(record)
 
 
 def _fenced(version: int, since: int) -> ErrorCode:
-    """Clients of older versions do not know PRODUCER_FENCED."""
+    """Return INVALID_PRODUCER_EPOCH for old clients, which do not know PRODUCER_FENCED."""
     return ErrorCode.PRODUCER_FENCED if version >= since else ErrorCode.INVALID_PRODUCER_EPOCH
 
 
 def _abortable(version: int) -> ErrorCode:
-    """What makes a producer abort, and go on. Clients that do not know TRANSACTION_ABORTABLE
-    (KIP-890) take the other for a lost producer id: they abort, and raise their epoch (KIP-360)."""
+    """Return the error that makes a producer abort and continue. Clients that do not know
+    TRANSACTION_ABORTABLE (KIP-890) treat the other error as a lost producer id: they abort, and
+    raise their epoch (KIP-360)."""
     if version >= FIRST_END_WITH_ABORTABLE:
         return ErrorCode.TRANSACTION_ABORTABLE
     return ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def _end_decided(record: TxnRecord, after: TxnRecord, event: End) -> Outcome:
-    """The transaction has ended: the same decision is answered as the first time, at once, since it
-    is stored. There is none in Empty."""
+    """Decide an EndTxn for a transaction that has ended: the same decision is answered as before,
+    at once, since it is stored. In Empty there is none."""
     state = record.state
     if state.is_committed if event.commit else state.is_aborted:
         return Answered(EndAnswer(ErrorCode.NONE, *current(after)))
@@ -208,13 +216,13 @@ def _end_again(
     take_producer_id: TakeProducerId,
     now_ms: int,
 ) -> Outcome:
-    """With the epoch before: the answer was lost, or the transaction was over its timeout. In Empty
-    it is InitProducerId that raised the epoch."""
+    """Decide an EndTxn with the previous epoch: its answer was lost, or the transaction exceeded
+    its timeout. In Empty, InitProducerId raised the epoch."""
     if record.state is TxnState.EMPTY:
         return refused(event, ErrorCode.PRODUCER_FENCED)
     if event.commit or after.producer_epoch != FENCE:
         return _end_decided(record, after, event)
-    # A timeout used the last epoch up, and nothing is left to give to the producer.
+    # A timeout used up the last epoch, and there is none left to give to the producer.
     if record.state.is_ending:
         return WAITS
     return _end_with_next_epoch(record, event, take_producer_id, now_ms)

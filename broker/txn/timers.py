@@ -1,7 +1,7 @@
-"""Timers as values: a transactional id says what fires when, the coordinator lets it fire.
+"""Timers as values: a transactional id says which timer fires when, and the coordinator runs them.
 
-All of them are lazy: one that is armed early enough is left alone, and looks when it fires whether
-something is due. A producer that ends a thousand transactions a second moves no timer for it.
+All of them are lazy: a timer that is armed early enough is left alone, and checks when it fires
+whether anything is due. A producer that ends a thousand transactions a second moves no timer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ class TimerKind(StrEnum):
     TIMEOUT = "timeout"
     """A transaction has been open for its timeout: it is aborted."""
     MARKERS = "markers"
-    """A request has waited long enough for the markers of the transaction before."""
+    """A request has waited long enough for the markers of the previous transaction."""
     IDLE = "idle"
-    """A transaction was completed a while ago and nothing followed: that is stored now."""
+    """A transaction was completed a while ago and nothing followed: store that now."""
     PERSIST_RETRY = "persist retry"
     """Repeats a failed write."""
 

@@ -1,8 +1,8 @@
-"""`Transaction`: one transactional id and its transactions. Events in, effects out.
+"""`Transaction` is one transactional id and its transactions: events in, effects out.
 
-Requests are decided in the order in which they came, by `rules.py`, against what is stored: as long
-as a write is in flight, those that come wait for it. `recovery.py` has what a restart and a store
-that lost its tail ask for.
+`rules.py` decides requests in the order of their arrival, against the stored record. While a write
+is in flight, new requests wait for it. `recovery.py` handles restarts and a store that lost its
+tail.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moldau.broker.txn.events import (
     TimerFired,
 )
 from moldau.broker.txn.machine import Machine, markers_of
-from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import Answered, Outcome, Stored
 from moldau.broker.txn.timers import TimerKind
 from moldau.broker.txn.transitions import Identity, current
@@ -31,9 +31,9 @@ from moldau.broker.txn.writes import Waiting, Write
 
 
 class Transaction(Machine):
-    """README.md says what it does in each state.
+    """A transactional id. README.md lists its behaviour in each state.
 
-    `now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
+    `now_ms` is in epoch milliseconds and must never go back: the coordinator reads the wall clock
     once, at its start, and adds the monotonic clock.
     """
 
@@ -51,7 +51,7 @@ class Transaction(Machine):
         return self.take_effects()
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Remove the id if it has not been used for long."""
+        """Remove the id if it has been unused for too long."""
         self.now_ms = now_ms
         record = self.record
         if record is None or self.write is not None:
@@ -66,7 +66,7 @@ class Transaction(Machine):
 
     def _requested(self, event: Request) -> None:
         if self.write is not None and isinstance(event, Add) and self._is_in(event):
-            # Whatever is being written: these places are stored already.
+            # These partitions are stored already, whatever is being written.
             assert self.record is not None
             self.reply(event, AddAnswer(ErrorCode.NONE, self.record.number))
             return
@@ -79,15 +79,15 @@ class Transaction(Machine):
             record is not None
             and record.state is TxnState.ONGOING
             and current(record) == Identity(event.producer_id, event.producer_epoch)
-            and self.places.issuperset(event.places)
+            and self.partitions.issuperset(event.partitions)
             and not self.is_repeating
         )
 
     def go_on(self) -> None:
-        """Decide what waits, up to the first request that has to be stored.
+        """Decide the waiting requests, up to the first one that has to be stored.
 
-        Places that others add go into the same write. If no request brings a write, the one begins
-        that was wanted without a request.
+        Partitions that others add share the same write. If no request needs a write, start one that
+        was wanted for another reason.
         """
         if self.write is not None:
             return
@@ -99,18 +99,18 @@ class Transaction(Machine):
             self.begin(Write(transitions.fenced(record, current(record), self.now_ms)))
             return
         write: Write | None = None
-        places: Set[Place] = self.places
+        partitions: Set[TxnPartition] = self.partitions
         queue = self.take_waiting()
         for index, waiting in enumerate(queue):
             event = waiting.event
             if write is not None and not (write.takes_more and isinstance(event, Add)):
                 self.waiting += queue[index:]
                 break
-            match self._decide(event, record, places):
+            match self._decide(event, record, partitions):
                 case Answered(answer=answer):
                     if write is None or answer.error is not ErrorCode.NONE:
                         self.reply(event, answer)
-                    else:  # its places are only in the write
+                    else:  # its partitions are only in the write
                         write.answers.append((event, answer))
                 case Stored(record=changed, answer=None):
                     write = Write(changed, looked_at_again=[waiting])
@@ -119,7 +119,7 @@ class Transaction(Machine):
                     write.record = record = changed
                     write.answers.append((event, promised))
                     if write.takes_more:
-                        places = frozenset(changed.places)
+                        partitions = frozenset(changed.partitions)
                 case _:
                     self._wait(waiting)
         if write is None and self.is_store_wanted:
@@ -127,7 +127,9 @@ class Transaction(Machine):
         if write is not None:
             self.begin(write)
 
-    def _decide(self, event: Request, record: TxnRecord | None, places: Set[Place]) -> Outcome:
+    def _decide(
+        self, event: Request, record: TxnRecord | None, partitions: Set[TxnPartition]
+    ) -> Outcome:
         if self.rewriting and not self.is_only_ending:
             return rules.while_repeating(event)
         match event:
@@ -141,12 +143,12 @@ class Transaction(Machine):
                     self.now_ms,
                 )
             case Add():
-                return rules.add(record, places, event, self.now_ms)
+                return rules.add(record, partitions, event, self.now_ms)
             case End():
                 return rules.end(record, event, self.take_producer_id, self.now_ms)
 
     def _wait(self, waiting: Waiting) -> None:
-        """For the markers of the transaction before."""
+        """Wait for the markers of the previous transaction."""
         if waiting.until_ms is None:
             waiting.until_ms = self.now_ms + self.config.wait_for_markers_ms
         if waiting.until_ms <= self.now_ms:
@@ -173,7 +175,7 @@ class Transaction(Machine):
             self.completed_ms = None
             self.become(write.record)
         elif write.record is None or self.record is None or write.record.state is self.record.state:
-            self.completed_ms = None  # markers may have been written while it was stored
+            self.completed_ms = None  # markers may have been written meanwhile
         for request, answer in write.answers:
             self.reply(request, answer)
         self.repeat(write.markers)
@@ -183,8 +185,8 @@ class Transaction(Machine):
         self.go_on()
 
     def _failed(self, write: Write, error: ErrorCode) -> None:
-        """Nothing has changed, but the store may have it: a later write replaces it. Whoever waits
-        is not kept waiting for another try."""
+        """Handle a failed write. Nothing has changed, but the store may have the record: a later
+        write replaces it. Waiting requests are refused, not kept for the retry."""
         self.in_doubt = True
         self.lost_markers = write.markers + self.lost_markers
         for request in write.requests():
@@ -197,7 +199,7 @@ class Transaction(Machine):
         self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
 
     def settle(self) -> None:
-        """What the state asks for that was just stored, or found in the store."""
+        """Start what follows from a state that was just stored, or read from the store."""
         record = self.record
         if record is None:
             return
@@ -206,7 +208,7 @@ class Transaction(Machine):
             return
         self.is_overdue = False
         if record.state.is_ending:
-            if record.places:
+            if record.partitions:
                 self.write_markers(markers_of(record))
             else:
                 self.complete(record)
@@ -221,7 +223,7 @@ class Transaction(Machine):
         self.go_on()
 
     def complete(self, record: TxnRecord) -> None:
-        if record.places:
+        if record.partitions:
             self.last_ended = record
         self.become(transitions.completed(record, self.now_ms))
         self.completed_ms = self.now_ms
@@ -249,7 +251,7 @@ class Transaction(Machine):
         if record is None or record.state is not TxnState.ONGOING:
             return
         deadline_ms = record.started_ms + record.timeout_ms
-        if self.now_ms < deadline_ms:  # it was armed for a transaction before
+        if self.now_ms < deadline_ms:  # it was armed for an earlier transaction
             self.arm(TimerKind.TIMEOUT, deadline_ms)
             return
         self.is_overdue = True
@@ -268,7 +270,7 @@ class Transaction(Machine):
         if self.completed_ms is None or self.write is not None:
             return
         due_ms = self.completed_ms + self.config.complete_after_ms
-        if self.now_ms < due_ms:  # it was armed for a transaction before
+        if self.now_ms < due_ms:  # it was armed for an earlier transaction
             self.arm(TimerKind.IDLE, due_ms)
         else:
             self.is_store_wanted = True

@@ -1,6 +1,6 @@
-"""The transactional ids of one worker, and what is answered for unknown, loading and foreign ones.
+"""The transactional ids of one worker, and the answers for unknown, loading and foreign ids.
 
-No I/O: the coordinator says which slots the worker owns and what was found in the store.
+There is no I/O here: the coordinator says which slots the worker owns and what the store contains.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from moldau.broker.txn.transaction import Transaction
 from moldau.broker.txn.views import TxnView, view
 
 Effects: TypeAlias = list[Effect]
-Views: TypeAlias = list[TxnView]  # in the class, `list` is the method
+Views: TypeAlias = list[TxnView]  # inside the class, `list` is the method
 
 
 class Transactions(SlotTable[Transaction]):
-    """A transactional id belongs to a slot, as groups do."""
+    """The transactional ids of a worker. An id belongs to a slot, like a group."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Transactions(SlotTable[Transaction]):
     def finish_reloading(
         self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, is_stale: bool
     ) -> Effects:
-        """As `finish_loading`, of one that failed. Without a record it is not known."""
+        """Restore one id that failed, like `finish_loading`. Without a record it is unknown."""
         self._reloading.discard(transactional_id)
         if record is None:
             return []
@@ -93,14 +93,14 @@ class Transactions(SlotTable[Transaction]):
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> Effects:
-        """Another worker owns the slot from now on, or this one stops."""
+        """Give the slot up: another worker owns it, or this one stops."""
         effects: Effects = []
         for transaction in self._give_up(slot):
             effects += self._guarded(transaction, partial(recovery.unload, transaction, now_ms))
         return effects
 
     def use_config(self, config: TxnConfig) -> None:
-        """Use other limits from now on; requests that wait and armed timers keep theirs."""
+        """Apply other limits from now on. Waiting requests and armed timers keep theirs."""
         self.config = config
         for transaction in self.by_id.values():
             transaction.config = config
@@ -112,7 +112,7 @@ class Transactions(SlotTable[Transaction]):
         if transaction is not None:
             return self._handle(transaction, event, now_ms)
         if not isinstance(event, Init | Add | End):
-            return []  # given up, or removed, in the meantime
+            return []  # given up or removed meanwhile
         error = self._unavailable(transactional_id, event)
         if error is not ErrorCode.NONE:
             return [Reply(event.call, refuse(event, error))]
@@ -127,7 +127,7 @@ class Transactions(SlotTable[Transaction]):
             effects += self._guarded(transaction, partial(transaction.expire, now_ms))
         return effects
 
-    # --- what is shown ---
+    # --- views ---
 
     def describe(self, transactional_id: str) -> TxnView | None:
         transaction = self.by_id.get(transactional_id)
@@ -138,7 +138,7 @@ class Transactions(SlotTable[Transaction]):
         records = (transaction.record for transaction in self.by_id.values())
         return [view(record) for record in records if record is not None]
 
-    # --- underneath ---
+    # --- helpers ---
 
     def _restore(
         self, record: TxnRecord, now_ms: int, *, is_stale: bool, require_abort: bool = False
@@ -152,7 +152,7 @@ class Transactions(SlotTable[Transaction]):
                 is_stale=is_stale,
                 require_abort=require_abort,
             )
-        except Exception as defect:  # the others must not suffer from it
+        except Exception as defect:  # one id's failure must not affect the others
             return [Failed(record.transactional_id, defect)]
         self.put(record.transactional_id, transaction)
         return effects
@@ -169,7 +169,7 @@ class Transactions(SlotTable[Transaction]):
         return effects
 
     def _guarded(self, transaction: Transaction, step: Callable[[], Effects]) -> Effects:
-        """A step of one of many, which must not keep the others from theirs."""
+        """Run a step of one id, so that its failure does not keep the others from theirs."""
         try:
             return step()
         except Exception as defect:

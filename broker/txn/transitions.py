@@ -1,6 +1,6 @@
-"""How the record of a transactional id changes: pure functions from record to record.
+"""The changes of a transactional id's record, as pure functions from record to record.
 
-Whether a change is allowed, and what is answered, is in `rules.py`. The revision is set when the
+`rules.py` decides whether a change is allowed and what is answered. The revision is set when the
 record is written.
 """
 
@@ -15,18 +15,19 @@ from moldau.broker.txn.record import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NOT_STARTED,
-    Place,
+    TxnPartition,
     TxnRecord,
     TxnState,
 )
-from moldau.broker.txn.serial import next_number
+from moldau.broker.txn.transaction_numbers import next_number
 
 FENCE = LAST_EPOCH + 1
-"""An epoch that no producer ever gets: an id that has it belongs to none until InitProducerId."""
+"""An epoch that no producer ever gets: an id with it belongs to no producer until
+InitProducerId."""
 
 
 class Identity(NamedTuple):
-    """What a producer identifies itself with."""
+    """The producer id and epoch with which a producer identifies itself."""
 
     producer_id: int
     producer_epoch: int
@@ -40,7 +41,7 @@ def current(record: TxnRecord) -> Identity:
 
 
 def previous(record: TxnRecord) -> Identity:
-    """What the current producer had before; `NONE`: nothing it may still use."""
+    """Return the identity that the current producer had before, or `NONE` if it may not use it."""
     return Identity(record.previous_producer_id, record.last_producer_epoch)
 
 
@@ -59,7 +60,7 @@ def created(transactional_id: str, producer_id: int, timeout_ms: int, now_ms: in
 def initialised(
     record: TxnRecord, new: Identity, before: Identity, timeout_ms: int, now_ms: int
 ) -> TxnRecord:
-    """InitProducerId gave out `new`; the same producer may come again with `before`."""
+    """InitProducerId gave out `new`; the same producer may come back with `before`."""
     return replace(
         record,
         state=TxnState.EMPTY,
@@ -71,48 +72,48 @@ def initialised(
         started_ms=NOT_STARTED,
         updated_ms=now_ms,
         client_version=0,
-        places=(),
+        partitions=(),
     )
 
 
 def added(
-    record: TxnRecord, places: tuple[Place, ...], now_ms: int, client_version: int
+    record: TxnRecord, partitions: tuple[TxnPartition, ...], now_ms: int, client_version: int
 ) -> TxnRecord:
-    """`places` are new ones. The first of a transaction open it."""
+    """Add new partitions. The first ones of a transaction open it."""
     if record.state is TxnState.ONGOING:
         return replace(
             record,
             updated_ms=now_ms,
             client_version=max(record.client_version, client_version),
-            places=record.places + places,
+            partitions=record.partitions + partitions,
         )
     return replace(
         record,
         state=TxnState.ONGOING,
-        # The producer has the answer that brought its epoch, or it would not be here.
+        # The producer has received the answer that told its epoch, or it could not send this.
         previous_producer_id=NO_PRODUCER_ID,
         last_producer_epoch=NO_PRODUCER_EPOCH,
         number=next_number(record.number),
         started_ms=now_ms,
         updated_ms=now_ms,
         client_version=client_version,
-        places=places,
+        partitions=partitions,
     )
 
 
 def ended(record: TxnRecord, commit: bool, now_ms: int) -> TxnRecord:
-    """EndTxn below v5: the producer goes on with its epoch."""
+    """EndTxn below v5: the producer keeps its epoch."""
     return replace(record, state=_prepared(commit), updated_ms=now_ms, client_version=0)
 
 
 def ended_with_next_epoch(
     record: TxnRecord, commit: bool, now_ms: int, next_producer_id: int = NO_PRODUCER_ID
 ) -> TxnRecord:
-    """EndTxn v5: the producer goes on with the next epoch, so that nothing it sent before can get
-    into its next transaction (KIP-890). It may be the abort of no transaction, if the producer
-    does not know whether one was opened.
+    """EndTxn v5: the producer gets the next epoch, so that nothing it sent before can get into its
+    next transaction (KIP-890). It may abort no transaction at all, if the producer does not know
+    whether one was opened.
 
-    `next_producer_id`: takes over once the markers are written, as the epochs are exhausted.
+    `next_producer_id` takes over once the markers are written, when the epochs are exhausted.
     """
     is_open = record.state is TxnState.ONGOING
     return replace(
@@ -122,7 +123,7 @@ def ended_with_next_epoch(
         previous_producer_id=record.producer_id,
         last_producer_epoch=min(record.producer_epoch, LAST_EPOCH),
         next_producer_id=next_producer_id,
-        # One number has one decision, also when there is nothing to decide about.
+        # A number has one decision, even if there is nothing to decide.
         number=record.number if is_open else next_number(record.number),
         started_ms=record.started_ms if is_open else now_ms,
         updated_ms=now_ms,
@@ -131,8 +132,8 @@ def ended_with_next_epoch(
 
 
 def fenced(record: TxnRecord, before: Identity, now_ms: int) -> TxnRecord:
-    """The open transaction is aborted by another than its producer: InitProducerId or a timeout.
-    The marker carries the next epoch, which fences batches that are still to arrive."""
+    """Abort the open transaction on behalf of InitProducerId or a timeout. The marker carries the
+    next epoch, which fences batches that are still to arrive."""
     return replace(
         record,
         state=TxnState.PREPARE_ABORT,
@@ -149,7 +150,7 @@ def require_abort(record: TxnRecord) -> TxnRecord:
 
 
 def completed(record: TxnRecord, now_ms: int) -> TxnRecord:
-    """Every place has its marker."""
+    """Every partition has its marker."""
     rotates = record.next_producer_id != NO_PRODUCER_ID
     return replace(
         record,
@@ -158,7 +159,7 @@ def completed(record: TxnRecord, now_ms: int) -> TxnRecord:
         producer_epoch=0 if rotates else record.producer_epoch,
         next_producer_id=NO_PRODUCER_ID,
         updated_ms=now_ms,
-        places=(),
+        partitions=(),
         must_abort=False,
     )
 

@@ -1,10 +1,11 @@
-"""What is shown of a transactional id: DescribeTransactions, ListTransactions, the command line."""
+"""The view of a transactional id for DescribeTransactions, ListTransactions and the command
+line."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from moldau.broker.txn.record import Place, TxnRecord, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 
 
 class TxnView(Struct, frozen=True):
@@ -14,9 +15,9 @@ class TxnView(Struct, frozen=True):
     producer_epoch: int
     timeout_ms: int
     started_ms: int
-    """-1: no transaction since InitProducerId."""
+    """-1 if there was no transaction since InitProducerId."""
     number: int
-    places: tuple[Place, ...]
+    partitions: tuple[TxnPartition, ...]
 
 
 def view(record: TxnRecord) -> TxnView:
@@ -28,5 +29,5 @@ def view(record: TxnRecord) -> TxnView:
         record.timeout_ms,
         record.started_ms,
         record.number,
-        record.places,
+        record.partitions,
     )

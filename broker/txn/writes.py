@@ -1,7 +1,7 @@
-"""What is being stored of a transactional id, and who waits for it.
+"""The write of a transactional id, and the requests that wait for it.
 
-There is one write in flight. The record in memory is replaced when it has succeeded: if it fails,
-nothing has to be taken back.
+There is one write in flight. The record in memory is replaced when it has succeeded, so a failed
+write needs no undoing.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from moldau.broker.txn.record import TxnRecord
 
 
 class Waiting(Struct):
-    """A request that waits: for the write in flight, or for the markers of a transaction."""
+    """A request that waits for the write in flight, or for the markers of a transaction."""
 
     event: Request
     until_ms: int | None = None
-    """When it gets CONCURRENT_TRANSACTIONS; None as long as it has not met Prepare*."""
+    """When it gets CONCURRENT_TRANSACTIONS; None until it has met Prepare*."""
 
 
 class Write(Struct):
-    """A write that is being put together or is in flight."""
+    """A write that is being prepared or is in flight."""
 
     record: TxnRecord | None
-    """None: the id is removed."""
+    """None to remove the id."""
     changes: bool = True
-    """False: the id is stored as it was, because the store has something older or in doubt."""
+    """False if the id is stored unchanged, because the store has something older or in doubt."""
     takes_more: bool = False
-    """It adds places; others that wait may be added by the same write."""
+    """True if it adds partitions: other waiting requests may add theirs to the same write."""
     answers: list[tuple[Request, Answer]] = field(default_factory=list)
-    """Sent once it has succeeded."""
+    """The answers to send once it has succeeded."""
     looked_at_again: list[Waiting] = field(default_factory=list)
-    """InitProducerId that aborts an open transaction first."""
+    """The InitProducerId that aborts an open transaction first, and is decided again afterwards."""
     markers: list[WriteMarkers] = field(default_factory=list)
-    """Those that the store may have lost; asked for once the write has succeeded."""
+    """The markers that the store may have lost; written once this write has succeeded."""
 
     def requests(self) -> list[Request]:
         answered = [event for event, _ in self.answers]

@@ -13,7 +13,7 @@ from moldau.broker.process import BootFailure
 from moldau.broker.security.accounts import Alteration
 from moldau.broker.security.sasl import Mechanism
 from moldau.broker.security.scram import credential_from
-from moldau.broker.settings.secure import ADMIN
+from moldau.broker.settings.secure_mode import ADMIN
 from moldau.ops.client.scram import salted_password
 from moldau.ops.secure.files import SecurityFiles
 

@@ -22,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 
 from moldau.broker.process import BootFailure
-from moldau.broker.settings.secure import ADMIN, security_dir, server_certificate, token_secret
+from moldau.broker.settings.secure_mode import ADMIN, security_dir, server_certificate, token_secret
 from moldau.ops.client import InvalidSecurity, read_client_settings
 from moldau.ops.secure.certificates import Pair, is_good, make_ca, make_server
 

@@ -8,7 +8,11 @@ import socket
 from datetime import UTC, datetime
 
 from moldau.broker.settings.processes import ServeSettings
-from moldau.broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
+from moldau.broker.settings.secure_mode import (
+    makes_certificate,
+    makes_token_secret,
+    with_token_secret,
+)
 from moldau.ops.secure.files import SecurityFiles
 
 logger = logging.getLogger("moldau.supervisor")

@@ -14,9 +14,9 @@ from moldau.broker import expressions
 from moldau.broker.coordinator import reloading
 from moldau.broker.group.assign.assignors import ASSIGNORS
 from moldau.broker.group.classic import sync
-from moldau.broker.group.classic.core import Core
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from tests.support.drivers.group_shell import Shell, shell, until
 from tests.support.stores.redis_server import RedisServer
 
@@ -68,7 +68,7 @@ async def test_8_36_half_a_change_is_taken_back(
         await own.commit(group, 7)
         caplog.clear()
         with pytest.MonkeyPatch.context() as patch:
-            breaks(patch, ConsumerCore, method, group)
+            breaks(patch, ConsumerGroupData, method, group)
             joining = await own.heartbeat(group, "late", names=("t", "u"))
             assert joining.error == NOT_AVAILABLE
             tracebacks = [one for one in caplog.records if one.exc_info]
@@ -104,7 +104,7 @@ async def test_8_36_a_group_whose_first_member_failed_is_not_there(
 ) -> None:
     async with shell(server, topics=TOPICS) as own:
         with monkeypatch.context() as patch:
-            breaks(patch, ConsumerCore, "enter", "stillborn")
+            breaks(patch, ConsumerGroupData, "enter", "stillborn")
             assert (await own.heartbeat("stillborn", "a", names=("t",))).error == NOT_AVAILABLE
         await loaded(own, "stillborn")
         assert "stillborn" not in own.coordinator.groups.by_id
@@ -123,7 +123,7 @@ async def test_8_36_whoever_waits_is_answered_and_timers_end(
         second = asyncio.ensure_future(own.join("parked"))  # waits for the first to join again
         await until(lambda: own.coordinator.groups.by_id["parked"].size == 2)
         with monkeypatch.context() as patch:
-            breaks(patch, Core, "renew_session", "parked")
+            breaks(patch, GroupData, "renew_session", "parked")
             assert (await own.join("parked", joined.member_id)).error == NOT_AVAILABLE
             assert (await second).error == NOT_AVAILABLE
         await loaded(own, "parked")
@@ -200,7 +200,7 @@ async def test_8_36_a_group_that_cannot_be_restored_does_not_keep_others_from_it
             assert (await own.heartbeat(name, "a", names=("t",))).error == 0
         await own.commit("unwell", 9)
     with monkeypatch.context() as patch:
-        breaks(patch, ConsumerCore, "enter", "unwell")
+        breaks(patch, ConsumerGroupData, "enter", "unwell")
         async with shell(server, topics=TOPICS) as own:
             assert (await own.heartbeat("well", "a", 1)).error == 0
             assert (await own.heartbeat("unwell", "a", 1)).error == LOADING

@@ -13,7 +13,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
 from moldau.broker.store.replication import NEVER
-from moldau.broker.txn.record import Place, TxnRecord, TxnState, decode
+from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState, decode
 from tests.support.drivers.txn_shell import PLACE, Shell, txn_shell
 from tests.support.stores.proxy import StoreProxy
 from tests.support.stores.redis_server import RedisServer
@@ -67,12 +67,12 @@ async def test_each_answer_is_stored_before(server: RedisServer, raw: redis.Redi
         assert (await own.add(NAME, producer)).number == 1
         record = stored(raw)
         assert record is not None
-        assert (record.state, record.number, record.places) == (TxnState.ONGOING, 1, (PLACE,))
+        assert (record.state, record.number, record.partitions) == (TxnState.ONGOING, 1, (PLACE,))
         assert (await own.end(NAME, producer)).error == NONE
         record = stored(raw)
         assert record is not None
         assert record.state is TxnState.PREPARE_COMMIT
-        assert [(one.number, one.commit, one.places) for one in own.markers.wanted] == [
+        assert [(one.number, one.commit, one.partitions) for one in own.markers.wanted] == [
             (1, True, (PLACE,))
         ]
         own.markers.release()
@@ -262,7 +262,7 @@ async def test_what_the_store_lost_is_written_again(
         assert record.state.is_committed
         record = stored(raw, "open")
         assert record is not None
-        assert (record.state, record.places) == (TxnState.ONGOING, (PLACE,))
+        assert (record.state, record.partitions) == (TxnState.ONGOING, (PLACE,))
         assert (await own.add("unchanged", unchanged)).error == NONE
         assert (await own.end("open", opened)).error == NONE
     assert "written again" in caplog.text
@@ -294,7 +294,7 @@ async def test_nothing_is_written_before_what_was_lost(
         restore()
         reacquiring = asyncio.ensure_future(own.groups.store_changed())
         await asyncio.sleep(0)
-        assert (await own.add(NAME, producer, Place("t", b"t" * 16, 1))).error == NONE
+        assert (await own.add(NAME, producer, TxnPartition("t", b"t" * 16, 1))).error == NONE
         await reacquiring
         async with asyncio.timeout(20):
             while not own.markers.wanted:  # noqa: ASYNC110

@@ -19,7 +19,7 @@ from moldau.broker.errors import (
     coordinator_code_for,
 )
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
-from moldau.broker.group.pending import ANY_NUMBER
+from moldau.broker.group.pending_offsets import ANY_NUMBER
 from moldau.broker.placement import slot_of
 from tests.support.drivers.group_shell import P, Q, Shell, fields, shell, until
 from tests.support.stores.proxy import Link, StoreProxy

@@ -18,7 +18,7 @@ from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.handlers import offset_fetch, txn_offset_commit
 from moldau.broker.placement import slot_of
 from moldau.broker.server.call import Call
-from moldau.broker.txn.record import GROUP_OFFSETS, Place
+from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition
 from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -40,7 +40,7 @@ class Joins:
     def __init__(self) -> None:
         self.error, self.number = NONE, 1
         self.is_held = False
-        self.asked: list[tuple[str, int, int, Place, bool]] = []
+        self.asked: list[tuple[str, int, int, TxnPartition, bool]] = []
         self._done: list[Done] = []
 
     def ask(
@@ -48,7 +48,7 @@ class Joins:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        place: Place,
+        place: TxnPartition,
         *,
         verify_only: bool,
         done: Done,
@@ -176,7 +176,7 @@ async def test_7_24_the_slot_of_the_group_joins_the_transaction(
     async with shell(server) as own:
         host = Host(own)
         assert await host.commit(f"joins-{version}", version=version) == [NONE]
-        place = Place(GROUP_OFFSETS, NO_UUID, slot_of(f"joins-{version}"))
+        place = TxnPartition(GROUP_OFFSETS, NO_UUID, slot_of(f"joins-{version}"))
         assert host.joins.asked == [("x", P, 3, place, version < 5)]
 
 

@@ -1,1 +1,1 @@
-"""Assignors: who shall have which partition. Pure functions over numbers, computed in slices."""
+"""The assignors decide which member gets which partition. They are pure functions over numbers."""

@@ -1,8 +1,8 @@
-"""A target to be computed: frozen facts in, partitions by member out, in slices.
+"""A job computes the target of a group from frozen facts, in slices.
 
-The computation is a generator that yields often, so that the coordinator can give the event loop
-back in between. Members and partitions are numbers inside: a partition's number is the first one of
-its topic and its own. Nothing here refers to the group, which goes on changing meanwhile.
+The computation is a generator that yields often, so that the coordinator can return to the event
+loop in between. Inside, members and partitions are numbers: a partition's number is its own plus
+the first number of its topic. Nothing here refers to the group, which keeps changing meanwhile.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from moldau.broker.group.topics import Place, TopicFacts
+from moldau.broker.group.topics import TopicFacts, TopicIdPartition
 
 SLICE = 256  # units of work between two yields: well below a millisecond
 
 Steps: TypeAlias = Generator[None, None, "list[list[int]]"]
-"""Yields between slices; returns the numbers of each seat's partitions."""
+"""Yields between slices, and returns the partition numbers of each seat."""
 
 
 class Seat(NamedTuple):
@@ -26,12 +26,12 @@ class Seat(NamedTuple):
     member_id: str
     instance_id: str | None
     topics: frozenset[str]
-    target: frozenset[Place]
-    """What it has now; kept as far as the assignor allows."""
+    target: frozenset[TopicIdPartition]
+    """The partitions it has now. The assignor keeps them as far as it can."""
 
 
 class Table:
-    """Topics and seats in numbers."""
+    """Numbers the partitions of all topics, and looks up subscriptions by number."""
 
     def __init__(self, seats: Sequence[Seat], topics: Sequence[TopicFacts]) -> None:
         self.seats = seats
@@ -48,11 +48,11 @@ class Table:
         }
         self._subscriptions: dict[frozenset[str], tuple[int, ...]] = {}
 
-    def numbers(self, places: frozenset[Place]) -> list[int]:
-        """Of the partitions that still exist, in order."""
+    def numbers(self, partitions: frozenset[TopicIdPartition]) -> list[int]:
+        """Return the sorted numbers of those partitions that still exist."""
         found = []
         by_id = self._first_by_id
-        for topic_id, partition in places:
+        for topic_id, partition in partitions:
             known = by_id.get(topic_id)
             if known is not None and partition < known[1]:
                 found.append(known[0] + partition)
@@ -60,7 +60,7 @@ class Table:
         return found
 
     def subscription(self, seat: Seat) -> tuple[int, ...]:
-        """The numbers of its topics, those that exist. Equal subscriptions share one tuple."""
+        """Return the numbers of its existing topics. Equal subscriptions share one tuple."""
         known = self._subscriptions.get(seat.topics)
         if known is None:
             at = self.at
@@ -70,7 +70,7 @@ class Table:
 
     @property
     def is_uniform(self) -> bool:
-        """All seats subscribe to all of these topics."""
+        """True if all seats subscribe to all of these topics."""
         every = tuple(range(len(self.topics)))
         return all(self.subscription(seat) == every for seat in self.seats)
 
@@ -87,27 +87,27 @@ class Job(Struct, frozen=True):
     seats: tuple[Seat, ...]
     topics: tuple[TopicFacts, ...]
     name: str = ""
-    """Of the assignor."""
+    """The name of the assignor."""
 
     def statics(self) -> list[Seat]:
         return [seat for seat in self.seats if seat.instance_id is not None]
 
-    def steps(self) -> Generator[None, None, Mapping[str, frozenset[Place]]]:
+    def steps(self) -> Generator[None, None, Mapping[str, frozenset[TopicIdPartition]]]:
         table = Table(self.seats, self.topics)
         yield
         numbers = yield from self.assignor(table)
-        places: list[Place] = []
+        partitions: list[TopicIdPartition] = []
         for topic in self.topics:
             topic_id = topic.topic_id
             for start in range(0, topic.partitions, 4 * SLICE):
                 end = min(start + 4 * SLICE, topic.partitions)
-                places += [(topic_id, partition) for partition in range(start, end)]
+                partitions += [(topic_id, partition) for partition in range(start, end)]
                 yield
-        result: dict[str, frozenset[Place]] = {}
+        result: dict[str, frozenset[TopicIdPartition]] = {}
         done = 0
         for seat, mine in zip(self.seats, numbers, strict=True):
-            target = frozenset([places[number] for number in mine])
-            # The same object where nothing changes: who compares can see it at once.
+            target = frozenset([partitions[number] for number in mine])
+            # Keep the same object where nothing changes: comparing it is then free.
             result[seat.member_id] = seat.target if seat.target == target else target
             done += len(mine) + 8
             if done > SLICE:

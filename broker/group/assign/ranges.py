@@ -1,7 +1,7 @@
-"""`range`: each topic's partitions in contiguous runs, static members first.
+"""`range` gives each topic's partitions out in contiguous runs, static members first.
 
-Members that subscribe to the same topics get the same numbers of topics that have equally many
-partitions, which joins of such topics need. What a member had before plays no part.
+Members with the same subscription get the same partition numbers of topics that have equally many
+partitions, which joining such topics requires. Earlier assignments play no part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from moldau.broker.group.assign.job import SLICE, Steps, Table
 
 def ranges(table: Table) -> Steps:
     seats = table.seats
-    # Static members by instance id keep their runs when their processes restart.
+    # Static members are sorted by instance id, so they keep their runs when they restart.
     order = sorted(
         range(len(seats)),
         key=lambda at: (

@@ -1,7 +1,7 @@
-"""`uniform`: every member gets as many partitions as the others, then as few as possible move.
+"""`uniform` gives every member as many partitions as the others and moves as few as possible.
 
-With equal subscriptions sizes differ by one at most. With different ones no partition could go to a
-subscriber that has two fewer than its holder.
+If all subscriptions are equal, the numbers of partitions differ by one at most. Otherwise no
+partition is left that could move to a subscriber that has two fewer than its holder.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _different(table: Table) -> Steps:
         if done > SLICE:
             done = 0
             yield
-    # Those with the fewest possible holders first: the others can make up for them.
+    # Start with the topics that have the fewest subscribers: the others can compensate.
     order = sorted(range(len(table.topics)), key=lambda topic: len(subscribers[topic]))
     for topic in order:
         yield from _place_free(table, topic, subscribers[topic], owner, load)
@@ -94,7 +94,7 @@ def _different(table: Table) -> Steps:
 
 
 def _topic_of(table: Table, number: int) -> int:
-    """By bisection: the topic whose numbers include this one."""
+    """Find the topic whose numbers include this one, by bisection."""
     low, high = 0, len(table.first) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -112,7 +112,7 @@ def _place_free(
     free = [n for n in range(first, first + table.topics[topic].partitions) if owner[n] == FREE]
     if not subscribers or not free:
         return
-    # By levels: all that have the fewest get one each, then the next.
+    # Fill up by levels: everyone with the fewest partitions gets one, then the next level.
     ranked = sorted(subscribers, key=load.__getitem__)
     yield
     at = 0
@@ -130,8 +130,8 @@ def _place_free(
 def _balance(
     table: Table, topic: int, subscribers: list[int], owner: list[int], load: list[int]
 ) -> bool:
-    """Move partitions of this topic to subscribers that have two fewer. Each move lowers the sum
-    of squares, so this ends."""
+    """Move partitions of this topic to subscribers that have two fewer. This terminates, since each
+    move lowers the sum of squares."""
     first = table.first[topic]
     moved = False
     lowest = min(subscribers, key=load.__getitem__)

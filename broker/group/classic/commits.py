@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.states import GroupState
 from moldau.broker.wire import consumer_protocol
 from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
 def check_commit(
-    group: Core,
+    group: GroupData,
     member_id: str,
     instance_id: str | None,
     generation_id: int,
@@ -18,11 +18,11 @@ def check_commit(
     *,
     transactional: bool = False,
 ) -> ErrorCode:
-    """Whether this member may commit offsets now. If so, its session is renewed.
+    """Check whether this member may commit offsets now. If so, renew its session.
 
     A simple consumer has no member id and a negative generation: only an Empty group accepts its
     commits. Transactions have their own fencing, so they may commit in CompletingRebalance, and old
-    clients send no member with them.
+    clients send no member id with them.
     """
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -43,10 +43,10 @@ def check_commit(
     return ErrorCode.NONE
 
 
-def subscribed_topics(group: Core) -> frozenset[str] | None:
-    """The topics all members subscribe to. None: unknown, any topic may be among them.
+def subscribed_topics(group: GroupData) -> frozenset[str] | None:
+    """Return the topics that members subscribe to, or None if unknown: it may be any topic.
 
-    Groups of another protocol type than `consumer` subscribe to nothing.
+    Groups whose protocol type is not `consumer` subscribe to nothing.
     """
     if group.protocol_type != CONSUMER:
         return frozenset()
@@ -59,10 +59,10 @@ def subscribed_topics(group: Core) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def _subscriptions(group: Core) -> set[bytes]:
-    """Distinct metadata: in most groups it is the same for all members.
+def _subscriptions(group: GroupData) -> set[bytes]:
+    """Return the distinct metadata of the members: in most groups it is the same for all.
 
-    A member that joined again may not support the protocol of the last generation: then the
+    A member that joined again may not support the protocol of the last generation. Then the
     metadata of its other protocols counts.
     """
     subscriptions: set[bytes] = set()
@@ -72,9 +72,9 @@ def _subscriptions(group: Core) -> set[bytes]:
     return subscriptions
 
 
-def expires_from_ms(group: Core, commit_ms: int) -> int | None:
-    """From when a group became Empty; for simple consumers from the commit; for a Stable group of
-    consumers from the commit too. Nothing expires during a rebalance."""
+def expires_from_ms(group: GroupData, commit_ms: int) -> int | None:
+    """Return when retention starts: when the group became Empty, or at the commit for simple
+    consumers and for Stable groups of consumers. Nothing expires during a rebalance."""
     if group.state is GroupState.EMPTY:
         return commit_ms if group.protocol_type is None else group.state_since_ms
     is_stable = group.state is GroupState.STABLE

@@ -1,4 +1,4 @@
-"""`Group`: one classic consumer group. Events in, effects out; created, restored, unloaded."""
+"""`Group` is one classic consumer group: events in, effects out."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic import commits, join, leave, rebalance, sessions, sync
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.owners import owners_in
-from moldau.broker.group.classic.purposes import SaveAssignments, SaveReplacement
+from moldau.broker.group.classic.writes import SaveAssignments, SaveReplacement
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.events import (
@@ -25,19 +24,19 @@ from moldau.broker.group.events import (
 from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner
+from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner, owners_in
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
 from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
-class Group(Core):
-    """A classic consumer group; `states` documents what it does in each state."""
+class Group(GroupData):
+    """A classic consumer group. `states.py` documents its behaviour in each state."""
 
     @classmethod
     def create(
         cls, group_id: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> tuple[Group, list[Effect]]:
-        """A new group: Empty, generation 0. Its identity is stored at once."""
+        """Create an Empty group of generation 0. Its identity is stored at once."""
         group = cls(group_id, ids.identity(now_ms), config, ids, now_ms)
         group.store(SaveGroup())
         return group, group.take_effects()
@@ -51,7 +50,7 @@ class Group(Core):
         now_ms: int,
         min_generation: int = 0,
     ) -> tuple[Group, list[Effect]]:
-        """The group as it was stored. Sessions start again, nothing else changes."""
+        """Restore the group as it was stored. Only sessions start again."""
         group = cls(record.group_id, record.identity, config, ids, now_ms)
         group.state = record.state
         group.state_since_ms = record.state_since_ms
@@ -89,7 +88,7 @@ class Group(Core):
         now_ms: int,
         *,
         version: int,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
         return commits.check_commit(
@@ -170,14 +169,14 @@ class Group(Core):
                 leave.retry_timer_fired(self)
 
     def _persisted(self, event: Persisted) -> None:
-        for purpose in self.end_write(event.revision):
-            match purpose:
+        for reason in self.end_write(event.revision):
+            match reason:
                 case SaveAssignments():
-                    sync.assignments_stored(self, purpose, event.error)
+                    sync.assignments_stored(self, reason, event.error)
                 case SaveReplacement():
-                    join.replacement_stored(self, purpose, event.error)
+                    join.replacement_stored(self, reason, event.error)
                 case DeleteGroup():
-                    leave.deleted(self, purpose, event.error)
+                    leave.deleted(self, reason, event.error)
                 case SaveGroup():
                     leave.saved(self, event.error)
         self.begin_write()

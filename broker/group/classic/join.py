@@ -1,12 +1,12 @@
-"""JoinGroup: new members, pending ones, rejoins, and new processes of static members."""
+"""JoinGroup of new members, pending members, known members, and restarted static members."""
 
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.purposes import SaveReplacement
 from moldau.broker.group.classic.rebalance import complete_if_ready, current_generation, rebalance
+from moldau.broker.group.classic.writes import SaveReplacement
 from moldau.broker.group.config import GroupConfig
 from moldau.broker.group.effects import JoinAnswer, MemberChange
 from moldau.broker.group.events import Join
@@ -15,7 +15,7 @@ from moldau.broker.group.timers import TimerKind
 
 
 def check_request(config: GroupConfig, event: Join) -> ErrorCode:
-    """Errors of a Join that do not depend on the group."""
+    """Check for errors that do not depend on the group."""
     if not (
         config.min_session_timeout_ms <= event.session_timeout_ms <= config.max_session_timeout_ms
     ):
@@ -25,7 +25,7 @@ def check_request(config: GroupConfig, event: Join) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def join(group: Core, event: Join) -> None:
+def join(group: GroupData, event: Join) -> None:
     error = _refusal(group, event)
     if error is not ErrorCode.NONE:
         group.reply(event.call, JoinAnswer(error, event.member_id))
@@ -39,7 +39,7 @@ def join(group: Core, event: Join) -> None:
         _join_dynamic(group, event)
 
 
-def _refusal(group: Core, event: Join) -> ErrorCode:
+def _refusal(group: GroupData, event: Join) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = check_request(group.config, event)
@@ -56,7 +56,7 @@ def _refusal(group: Core, event: Join) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _join_dynamic(group: Core, event: Join) -> None:
+def _join_dynamic(group: GroupData, event: Join) -> None:
     if _is_full(group):
         group.reply(event.call, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
         return
@@ -71,7 +71,7 @@ def _join_dynamic(group: Core, event: Join) -> None:
         _add(group, event, member_id)
 
 
-def _join_pending(group: Core, event: Join) -> None:
+def _join_pending(group: GroupData, event: Join) -> None:
     group.roster.pending.discard(event.member_id)
     group.cancel(TimerKind.PENDING_MEMBER, event.member_id)
     if _is_full(group):
@@ -81,7 +81,7 @@ def _join_pending(group: Core, event: Join) -> None:
         _add(group, event, event.member_id)
 
 
-def _join_static(group: Core, event: Join, instance_id: str) -> None:
+def _join_static(group: GroupData, event: Join, instance_id: str) -> None:
     known = group.roster.by_instance.get(instance_id)
     if known is not None:
         _replace(group, event, known)
@@ -91,7 +91,7 @@ def _join_static(group: Core, event: Join, instance_id: str) -> None:
         _add(group, event, group.ids.member_id(instance_id))
 
 
-def _is_full(group: Core) -> bool:
+def _is_full(group: GroupData) -> bool:
     return len(group.roster) >= group.config.max_size
 
 
@@ -108,7 +108,7 @@ def _new_member(event: Join, member_id: str, assignment: bytes = b"") -> Member:
     )
 
 
-def _add(group: Core, event: Join, member_id: str) -> None:
+def _add(group: GroupData, event: Join, member_id: str) -> None:
     if not len(group.roster):
         group.protocol_type = event.protocol_type
     member = _new_member(event, member_id)
@@ -123,12 +123,12 @@ def _add(group: Core, event: Join, member_id: str) -> None:
     rebalance(group, _reason(event, f"member {member_id} joined"))
 
 
-def _rejoin(group: Core, event: Join, member: Member) -> None:
+def _rejoin(group: GroupData, event: Join, member: Member) -> None:
     changed = member.protocols != event.protocols
     leads = group.roster.leader == member.member_id
     state = group.state
     if state is GroupState.STABLE and leads:
-        # The leader saw a change outside the members' metadata, new partitions for example.
+        # The leader noticed a change outside the members' metadata, new partitions for example.
         _update(group, event, member, "the leader joined again")
     elif state is GroupState.PREPARING_REBALANCE or changed:
         _update(group, event, member, f"member {member.member_id} joined with other protocols")
@@ -138,7 +138,7 @@ def _rejoin(group: Core, event: Join, member: Member) -> None:
         group.reply(event.call, current_generation(group, member))
 
 
-def _update(group: Core, event: Join, member: Member, reason: str) -> None:
+def _update(group: GroupData, event: Join, member: Member, reason: str) -> None:
     group.roster.set_protocols(member, event.protocols)
     member.client_id = event.client_id
     member.client_host = event.client_host
@@ -148,15 +148,15 @@ def _update(group: Core, event: Join, member: Member, reason: str) -> None:
     rebalance(group, _reason(event, reason))
 
 
-def _park(group: Core, member: Member, call: object) -> None:
+def _park(group: GroupData, member: Member, call: object) -> None:
     replaced = group.roster.park_join(member, call)
     if replaced is not None:
-        # The client gave that request up. Should it read the answer, it must keep its id.
+        # The client abandoned that request. Should it read the answer, it must keep its id.
         group.reply(replaced, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
 
 
-def _replace(group: Core, event: Join, old: Member) -> None:
-    """A new process of a static member takes over under a new id; the old one is fenced."""
+def _replace(group: GroupData, event: Join, old: Member) -> None:
+    """Let the new process of a static member take over under a new id, and fence the old one."""
     leader_before = group.roster.leader or ""
     new = _new_member(event, group.ids.member_id(old.instance_id or ""), old.assignment)
     group.answer_parked_join(old, ErrorCode.FENCED_INSTANCE_ID, old.member_id)
@@ -169,11 +169,12 @@ def _replace(group: Core, event: Join, old: Member) -> None:
             SaveReplacement(old, new, event.call, event.supports_skip_assignment, leader_before)
         )
     else:
-        # In CompletingRebalance too: the leader may be assigning to the old id right now.
+        # This also applies in CompletingRebalance: the leader may be assigning to the old id right
+        # now.
         rebalance(group, reason)
 
 
-def _swap(group: Core, old: Member, new: Member) -> None:
+def _swap(group: GroupData, old: Member, new: Member) -> None:
     group.cancel_member_timers(old)
     group.roster.replace(old, new)
     if old.member_id in group.awaited_syncs:
@@ -182,13 +183,14 @@ def _swap(group: Core, old: Member, new: Member) -> None:
     group.renew_session(new)
 
 
-def _vote_stays(group: Core, old: Member, new: Member) -> bool:
-    """No other vote changed, so the same names in the same order give the same result."""
+def _vote_stays(group: GroupData, old: Member, new: Member) -> bool:
+    """Check that the vote stays the same. No other vote changed, so equal names in equal order
+    suffice."""
     same_names = [name for name, _ in old.protocols] == [name for name, _ in new.protocols]
     return same_names or group.roster.vote() == group.protocol_name
 
 
-def replacement_stored(group: Core, saved: SaveReplacement, error: ErrorCode) -> None:
+def replacement_stored(group: GroupData, saved: SaveReplacement, error: ErrorCode) -> None:
     new = saved.new
     if group.state is not GroupState.STABLE or new.join_call is not saved.call:
         return  # a rebalance or another process came first and answers the Join

@@ -1,9 +1,9 @@
-"""LeaveGroup, and the two ends of a group: deleted, or unloaded by its coordinator."""
+"""LeaveGroup, and how a group ends: it is deleted, or its coordinator unloads it."""
 
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Roster
 from moldau.broker.group.classic.rebalance import complete_if_ready, rebalance
 from moldau.broker.group.effects import DeleteAnswer, LeaveAnswer, LeftMember, MemberChange
@@ -13,7 +13,7 @@ from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
 
 
-def leave(group: Core, event: Leave) -> None:
+def leave(group: GroupData, event: Leave) -> None:
     if group.state is GroupState.DEAD:
         group.reply(event.call, LeaveAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
@@ -32,7 +32,7 @@ def leave(group: Core, event: Leave) -> None:
         complete_if_ready(group)  # a pending member that left is no longer waited for
 
 
-def _remove(group: Core, leaving: LeavingMember) -> ErrorCode:
+def _remove(group: GroupData, leaving: LeavingMember) -> ErrorCode:
     roster = group.roster
     if not leaving.member_id:
         instance = leaving.instance_id
@@ -51,7 +51,7 @@ def _remove(group: Core, leaving: LeavingMember) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def delete(group: Core, event: Delete) -> None:
+def delete(group: GroupData, event: Delete) -> None:
     if group.state is GroupState.DEAD:
         group.reply(event.call, DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     elif group.state is not GroupState.EMPTY:
@@ -63,9 +63,9 @@ def delete(group: Core, event: Delete) -> None:
         group.store(DeleteGroup(event.call))
 
 
-def deleted(group: Core, wanted: DeleteGroup, error: ErrorCode) -> None:
-    """A deletion that failed may have happened, or half of it: the group cannot come back. It stays
-    Dead, and the deletion is tried again until it succeeds."""
+def deleted(group: GroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
+    """A deletion that failed may still have happened, or half of it, so the group cannot come back.
+    It stays Dead, and the deletion is retried until it succeeds."""
     if wanted.call is not None:
         group.reply(wanted.call, DeleteAnswer(error))
     if error is ErrorCode.NONE:
@@ -74,26 +74,26 @@ def deleted(group: Core, wanted: DeleteGroup, error: ErrorCode) -> None:
         group.store_later()
 
 
-def saved(group: Core, error: ErrorCode) -> None:
-    """A group that could not be stored is stored again: otherwise a restart would restore an older
-    state, with members that have left for example, and wait for them."""
+def saved(group: GroupData, error: ErrorCode) -> None:
+    """Retry a write that failed. Otherwise a restart would restore an older state, for example with
+    members that have left, and wait for them."""
     if error is not ErrorCode.NONE and group.state is not GroupState.DEAD:
         group.store_later()
 
 
-def retry_timer_fired(group: Core) -> None:
-    """In mid-rebalance nothing is stored: its end brings a write of its own."""
+def retry_timer_fired(group: GroupData) -> None:
+    """Nothing is stored during a rebalance: its end writes the group anyway."""
     group.store(DeleteGroup(None) if group.state is GroupState.DEAD else SaveGroup())
 
 
-def unload(group: Core) -> None:
-    """Another worker owns the group from now on: parked requests get NOT_COORDINATOR."""
+def unload(group: GroupData) -> None:
+    """Give the group up to another worker: parked requests get NOT_COORDINATOR."""
     for member in group.roster.by_id.values():
         group.answer_parked_join(member, ErrorCode.NOT_COORDINATOR, member.member_id)
         group.answer_parked_sync(member, ErrorCode.NOT_COORDINATOR)
-    for purpose in group.abandon_writes():
-        if isinstance(purpose, DeleteGroup) and purpose.call is not None:
-            group.reply(purpose.call, DeleteAnswer(ErrorCode.NOT_COORDINATOR))
+    for reason in group.abandon_writes():
+        if isinstance(reason, DeleteGroup) and reason.call is not None:
+            group.reply(reason.call, DeleteAnswer(ErrorCode.NOT_COORDINATOR))
     group.cancel_all_timers()
     if group.state is not GroupState.DEAD:
         group.move(GroupState.DEAD, "given up")

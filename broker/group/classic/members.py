@@ -1,6 +1,7 @@
-"""The members of a group and what is counted over them: parked Joins, static members, votes.
+"""The members of a group, and counts over them: parked Joins, static members, votes.
 
-Counts are kept as members come and go, so that n Joins of a rebalance cost n steps, not n squared.
+The counts are updated as members come and go, so that the n Joins of a rebalance cost n steps, not
+n squared.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from moldau.broker.group.events import Protocols
 
 
 class Member:
-    """One member. `join_call` and `sync_call`: tokens of parked requests, None if there is none."""
+    """One member. `join_call` and `sync_call` are the handles of its parked requests, or None."""
 
     __slots__ = (
         "assignment",
@@ -49,21 +50,22 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        """Its first Join is still parked: it does not heartbeat, another timer watches it."""
+        """Its first Join is still parked: it does not heartbeat yet, and another timer watches
+        it."""
         self.join_call: object | None = None
         self.sync_call: object | None = None
         self.session_deadline_ms = 0
-        """Moved by heartbeats. The timer may be armed for an earlier time."""
+        """Heartbeats move this deadline. The timer may be armed for an earlier time."""
         self.session_timer_ms: int | None = None
-        """When the session timer fires; None: not armed, for parked members only."""
+        """When the session timer fires. None if it is not armed: only parked members have none."""
 
     @property
     def is_parked(self) -> bool:
-        """It waits in Join or Sync, and therefore counts as alive."""
+        """True while it waits in Join or Sync, and therefore counts as alive."""
         return self.join_call is not None or self.sync_call is not None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Its metadata for this protocol; empty if it does not support it."""
+        """Return its metadata for this protocol; empty if it does not support it."""
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
@@ -71,17 +73,17 @@ class Member:
 
 
 class Roster:
-    """All members of a group, its leader, and member ids that were issued but not used yet."""
+    """The members of a group, its leader, and member ids that were issued but not used yet."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, Member] = {}
         self.by_instance: dict[str, Member] = {}
         self.pending: set[str] = set()
-        """Ids that were sent with MEMBER_ID_REQUIRED; the client has to join again with them."""
+        """Ids that were sent with MEMBER_ID_REQUIRED. The client has to join again with its id."""
         self.leader: str | None = None
         self._joining = 0
         self._support: Counter[str] = Counter()
-        """Number of members that support a protocol."""
+        """How many members support each protocol."""
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -97,7 +99,7 @@ class Roster:
             self._joining += 1
 
     def remove(self, member: Member) -> None:
-        """If it was the leader, the next member becomes leader."""
+        """Remove a member. If it was the leader, the next member becomes the leader."""
         del self.by_id[member.member_id]
         if member.instance_id is not None:
             del self.by_instance[member.instance_id]
@@ -108,7 +110,7 @@ class Roster:
             self._joining -= 1
 
     def replace(self, old: Member, new: Member) -> None:
-        """The same static member under another id; leadership moves along."""
+        """Give a static member another id. It stays the leader if it was."""
         leads = self.leader == old.member_id
         self.remove(old)
         self.add(new)
@@ -122,7 +124,8 @@ class Roster:
             self._count(member, 1)
 
     def park_join(self, member: Member, call: object) -> object | None:
-        """Returns the call that was parked before, which must be answered now, or None."""
+        """Park a Join. Returns the call that was parked before, which must be answered now, or
+        None."""
         replaced = self.take_join(member)
         member.join_call = call
         self._joining += 1
@@ -136,11 +139,11 @@ class Roster:
         return call
 
     def all_joined(self) -> bool:
-        """All members are parked in Join, and no pending member is expected."""
+        """True if all members are parked in Join and no pending member is expected."""
         return self._joining == len(self.by_id) and not self.pending
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is a member that joined. False: no member did."""
+        """Make sure that the leader is a member that joined. Returns False if no member did."""
         if self.leader is not None and self.by_id[self.leader].join_call is not None:
             return True
         for member in self.by_id.values():
@@ -153,14 +156,14 @@ class Roster:
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
 
     def supports(self, protocols: Protocols) -> bool:
-        """True if every member supports one of these. Without members: if there is one at all."""
+        """True if every member supports one of these; without members, if there is one at all."""
         everyone = len(self.by_id)
         return any(self._support[name] == everyone for name, _ in protocols)
 
     def vote(self) -> str:
-        """Each member votes for its first protocol that all members support; most votes win.
+        """Each member votes for its first protocol that all members support; the most votes win.
 
-        There always is one: `supports` is checked before a member is added or changed.
+        There is always one: `supports` is checked before a member is added or changed.
         """
         everyone = len(self.by_id)
         candidates = {name for name, count in self._support.items() if count == everyone}

@@ -9,7 +9,7 @@ rebalance ─▶ PreparingRebalance ── all have joined, or a timer ─▶ co
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
 from moldau.broker.group.effects import JoinAnswer, JoinedMember, MemberChange
 from moldau.broker.group.states import GroupState
@@ -17,15 +17,16 @@ from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.writes import SaveGroup
 
 
-def rebalance(group: Core, reason: str) -> None:
-    """A change that needs a new generation: start one, or complete the one in preparation."""
+def rebalance(group: GroupData, reason: str) -> None:
+    """Start a rebalance, or complete the one in preparation if it was only waiting for this
+    change."""
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_ready(group)
     else:
         prepare(group, reason)
 
 
-def prepare(group: Core, reason: str) -> None:
+def prepare(group: GroupData, reason: str) -> None:
     group.cancel(TimerKind.SYNC)
     group.awaited_syncs.clear()
     if group.state is GroupState.COMPLETING_REBALANCE:
@@ -33,7 +34,8 @@ def prepare(group: Core, reason: str) -> None:
     was_empty = group.state is GroupState.EMPTY
     group.move(GroupState.PREPARING_REBALANCE, reason)
     if was_empty:
-        # Members of a new group join one after the other: wait, or each would cause a rebalance.
+        # Members of a new group join one after the other. Without this wait, each would cause a
+        # rebalance.
         group.initial_since_ms = group.now_ms
         group.joined_in_window = False
         delay_ms = group.config.initial_rebalance_delay_ms
@@ -47,8 +49,8 @@ def prepare(group: Core, reason: str) -> None:
         arm_join_timer(group)
 
 
-def refuse_syncs(group: Core, error: ErrorCode) -> None:
-    """Answer parked Syncs with an error; the assignments of this generation are void."""
+def refuse_syncs(group: GroupData, error: ErrorCode) -> None:
+    """Answer parked Syncs with an error: the assignments of this generation are void."""
     group.assignments = None
     for member in group.roster.by_id.values():
         if member.sync_call is not None:
@@ -56,19 +58,20 @@ def refuse_syncs(group: Core, error: ErrorCode) -> None:
             group.renew_session(member)
 
 
-def arm_join_timer(group: Core) -> None:
+def arm_join_timer(group: GroupData) -> None:
     group.arm(TimerKind.JOIN, group.now_ms + group.roster.rebalance_timeout_ms())
 
 
-def complete_if_ready(group: Core) -> None:
-    """Joins are complete once all members joined; in a group that was Empty the delay decides."""
+def complete_if_ready(group: GroupData) -> None:
+    """Complete once all members have joined. In a group that was Empty the initial delay
+    decides."""
     if group.state is not GroupState.PREPARING_REBALANCE or not group.roster.all_joined():
         return
     if group.initial_since_ms is None or not len(group.roster):
         complete(group)
 
 
-def initial_delay_over(group: Core) -> None:
+def initial_delay_over(group: GroupData) -> None:
     """Wait again if members joined in the meantime, up to the rebalance timeout."""
     assert group.initial_since_ms is not None
     until_ms = group.initial_since_ms + group.roster.rebalance_timeout_ms()
@@ -81,9 +84,10 @@ def initial_delay_over(group: Core) -> None:
         complete(group)
 
 
-def complete(group: Core) -> None:
-    """Continue with the members that joined. Static members that did not are kept: that is what
-    static membership is for. Their session timeout removes them, or the wait for their Sync."""
+def complete(group: GroupData) -> None:
+    """Continue with the members that joined. Absent static members are kept, as that is the purpose
+    of static membership; they are removed by their session timeout or by the wait for their
+    Sync."""
     group.cancel(TimerKind.INITIAL_DELAY)
     group.cancel(TimerKind.JOIN)
     group.initial_since_ms = None
@@ -102,14 +106,14 @@ def complete(group: Core) -> None:
         arm_join_timer(group)
 
 
-def become_empty(group: Core) -> None:
+def become_empty(group: GroupData) -> None:
     group.begin_next_generation()
     group.protocol_name = None
     group.move(GroupState.EMPTY, "no members left")
     group.store(SaveGroup())
 
 
-def begin_generation(group: Core) -> None:
+def begin_generation(group: GroupData) -> None:
     roster = group.roster
     group.begin_next_generation()
     group.protocol_name = roster.vote()
@@ -128,9 +132,9 @@ def begin_generation(group: Core) -> None:
 
 
 def current_generation(
-    group: Core, member: Member, *, skip_assignment: bool = False, leader: str | None = None
+    group: GroupData, member: Member, *, skip_assignment: bool = False, leader: str | None = None
 ) -> JoinAnswer:
-    """The answer to a member of this generation. Only the leader gets the list of members."""
+    """Build the answer to a member of this generation. Only the leader gets the list of members."""
     leads = leader is None and group.roster.leader == member.member_id
     return JoinAnswer(
         error=ErrorCode.NONE,
@@ -144,7 +148,7 @@ def current_generation(
     )
 
 
-def joined_members(group: Core) -> tuple[JoinedMember, ...]:
+def joined_members(group: GroupData) -> tuple[JoinedMember, ...]:
     name = group.protocol_name
     return tuple(
         JoinedMember(member.member_id, member.instance_id, member.metadata(name))

@@ -1,18 +1,19 @@
-"""Sessions: heartbeats, and what happens when they stop."""
+"""Heartbeats keep a session alive. Without them the member is removed."""
 
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.rebalance import complete_if_ready, rebalance
 from moldau.broker.group.effects import MemberChange
 from moldau.broker.group.states import GroupState
 
 
 def heartbeat(
-    group: Core, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
+    group: GroupData, member_id: str, instance_id: str | None, generation_id: int, now_ms: int
 ) -> ErrorCode:
-    """Has no effects: it moves the deadline, which the armed timer checks when it fires."""
+    """Move the session deadline. There are no effects: the armed timer checks the deadline
+    itself."""
     member = group.roster.by_id.get(member_id)
     if member is None or instance_id is not None:
         error = group.check_member(member_id, instance_id)
@@ -27,7 +28,7 @@ def heartbeat(
     return ErrorCode.NONE
 
 
-def session_timer_fired(group: Core, member_id: str) -> None:
+def session_timer_fired(group: GroupData, member_id: str) -> None:
     member = group.roster.by_id[member_id]
     member.session_timer_ms = None
     if member.is_parked:
@@ -39,11 +40,11 @@ def session_timer_fired(group: Core, member_id: str) -> None:
     rebalance(group, f"session of member {member_id} expired")
 
 
-def new_member_timer_fired(group: Core, member_id: str) -> None:
+def new_member_timer_fired(group: GroupData, member_id: str) -> None:
     group.remove(group.roster.by_id[member_id], MemberChange.EXPIRED)
     rebalance(group, f"first join of member {member_id} took too long")
 
 
-def pending_timer_fired(group: Core, member_id: str) -> None:
+def pending_timer_fired(group: GroupData, member_id: str) -> None:
     group.roster.pending.remove(member_id)
     complete_if_ready(group)

@@ -1,19 +1,19 @@
-"""SyncGroup: the leader's assignments are stored, then every member gets its own."""
+"""SyncGroup stores the leader's assignments, then gives every member its own."""
 
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.core import Core
+from moldau.broker.group.classic.group_data import GroupData
 from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.purposes import SaveAssignments
 from moldau.broker.group.classic.rebalance import prepare, refuse_syncs
+from moldau.broker.group.classic.writes import SaveAssignments
 from moldau.broker.group.effects import MemberChange, SyncAnswer
 from moldau.broker.group.events import Sync
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
 
 
-def sync(group: Core, event: Sync) -> None:
+def sync(group: GroupData, event: Sync) -> None:
     error = _refusal(group, event)
     if error is not ErrorCode.NONE:
         group.reply(event.call, SyncAnswer(error))
@@ -25,16 +25,16 @@ def sync(group: Core, event: Sync) -> None:
         group.reply(event.call, _assignment(group, member))
         return
     if member.sync_call is not None:
-        # The client gave that request up and sent another.
+        # The client abandoned that request and sent another.
         group.answer_parked_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
     member.sync_call = event.call
     if member.member_id == group.roster.leader and group.assignments is None:
-        # A repeated Sync of the leader does not change what is being stored.
+        # A repeated Sync of the leader does not replace the assignments that are being stored.
         group.assignments = dict(event.assignments)
         group.store(SaveAssignments(group.generation_id))
 
 
-def _refusal(group: Core, event: Sync) -> ErrorCode:
+def _refusal(group: GroupData, event: Sync) -> ErrorCode:
     error = group.check_member(event.member_id, event.instance_id)
     if error is not ErrorCode.NONE:
         return error
@@ -49,18 +49,18 @@ def _refusal(group: Core, event: Sync) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _no_longer_awaited(group: Core, member: Member) -> None:
+def _no_longer_awaited(group: GroupData, member: Member) -> None:
     if member.member_id in group.awaited_syncs:
         group.awaited_syncs.remove(member.member_id)
         if not group.awaited_syncs:
             group.cancel(TimerKind.SYNC)
 
 
-def _assignment(group: Core, member: Member) -> SyncAnswer:
+def _assignment(group: GroupData, member: Member) -> SyncAnswer:
     return SyncAnswer(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
-def assignments_stored(group: Core, saved: SaveAssignments, error: ErrorCode) -> None:
+def assignments_stored(group: GroupData, saved: SaveAssignments, error: ErrorCode) -> None:
     if (
         group.state is not GroupState.COMPLETING_REBALANCE
         or group.generation_id != saved.generation_id
@@ -83,7 +83,7 @@ def assignments_stored(group: Core, saved: SaveAssignments, error: ErrorCode) ->
             group.renew_session(member)
 
 
-def sync_timer_fired(group: Core) -> None:
+def sync_timer_fired(group: GroupData) -> None:
     """Remove members of this generation that never sent their Sync."""
     missing = [group.roster.by_id[member_id] for member_id in group.awaited_syncs]
     if not missing:

@@ -1,15 +1,15 @@
-"""The last part of a heartbeat: one step towards the target, and the answer that tells of it."""
+"""The last part of a heartbeat: one step towards the target, and the answer."""
 
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.modern.reconcile import Step, reconcile
 from moldau.broker.group.modern.writes import PendingAnswer
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 
 
 def refused(error: ErrorCode, message: str | None = None) -> HeartbeatAnswer:
@@ -21,14 +21,14 @@ GONE = refused(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def advance(
-    group: ConsumerCore,
+    group: ConsumerGroupData,
     member: Member,
     shown_epoch: int,
-    owned: frozenset[Place] | None,
+    owned: frozenset[TopicIdPartition] | None,
     *,
     unsubscribed: bool = False,
 ) -> None:
-    """One step of a member that came in this epoch with these partitions."""
+    """Take one step of a member that sent this epoch and these owned partitions."""
     step = reconcile(
         member,
         group.target_epoch,
@@ -44,15 +44,19 @@ def advance(
 
 
 def conclude(
-    group: ConsumerCore, member: Member, event: ConsumerHeartbeat, *, unsubscribed: bool = False
+    group: ConsumerGroupData,
+    member: Member,
+    event: ConsumerHeartbeat,
+    *,
+    unsubscribed: bool = False,
 ) -> None:
-    """The rest of a heartbeat, once there is a target: a step, and the answer."""
-    # An owned list proves something only in the member's present epoch: an earlier one may be of a
-    # request that was sent before the member got the partitions it lacks.
+    """Finish a heartbeat once there is a target: take a step and answer."""
+    # An owned list proves something only in the member's current epoch. With an earlier epoch, the
+    # request may have been sent before the member received the partitions that the list lacks.
     is_behind = event.epoch != member.epoch
     owned = None if is_behind else event.owned
     advance(group, member, event.epoch, owned, unsubscribed=unsubscribed)
-    # One that is behind missed an answer, and what that assigned.
+    # A member that is behind has missed an answer, and the assignment in it.
     is_new = event.is_full or is_behind or member.sent is not member.assigned
     answer = HeartbeatAnswer(
         ErrorCode.NONE,

@@ -1,4 +1,4 @@
-"""Who may commit offsets to a group of the consumer protocol, and what is shown of it."""
+"""Offset commits to a group of the consumer protocol, and views of it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterable
 from itertools import repeat
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import Place, TopicsSeen, by_topic
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup, by_topic
 from moldau.broker.group.views import ConsumerGroupView, ConsumerMemberView, PartitionOwner
 
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 
 
 def check_commit(
-    group: ConsumerCore,
+    group: ConsumerGroupData,
     member_id: str,
     epoch: int,
     version: int,
-    places: Iterable[tuple[str | bytes, int]],
+    partitions: Iterable[tuple[str | bytes, int]],
     *,
     transactional: bool,
 ) -> ErrorCode:
-    """A commit does not renew the session. An older epoch is accepted for partitions that the
-    member has had since then or longer (KIP-1251): no other member can have committed them."""
+    """Check a commit, which does not renew the session. An older epoch is accepted for partitions
+    that the member has had since that epoch (KIP-1251): no other member can have committed them."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if epoch < 0 and not group.members:
@@ -35,32 +35,34 @@ def check_commit(
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    is_guest = member.guest is not None
-    if not is_guest and not transactional and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
+    is_classic = member.classic is not None
+    if not is_classic and not transactional and version < FIRST_VERSION_WITH_MEMBER_EPOCH:
         return ErrorCode.UNSUPPORTED_VERSION
     stale = ErrorCode.STALE_MEMBER_EPOCH
-    if is_guest or transactional:
+    if is_classic or transactional:
         stale = ErrorCode.ILLEGAL_GENERATION
     if epoch == member.epoch:
         return ErrorCode.NONE
-    if epoch > member.epoch or is_guest or epoch < 0:
+    if epoch > member.epoch or is_classic or epoch < 0:
         return stale
-    for topic, partition in places:
-        place = _place(group.topics, topic, partition)
-        since = None if place is None else member.has(place)
+    for topic, partition in partitions:
+        found = _with_topic_id(group.topics, topic, partition)
+        since = None if found is None else member.has(found)
         if since is None or since > epoch:
             return stale
     return ErrorCode.NONE
 
 
-def _place(topics: TopicsSeen, topic: str | bytes, partition: int) -> Place | None:
+def _with_topic_id(
+    topics: TopicLookup, topic: str | bytes, partition: int
+) -> TopicIdPartition | None:
     if isinstance(topic, bytes):
         return topic, partition
     facts = topics.by_name(topic)
     return None if facts is None else (facts.topic_id, partition)
 
 
-def check_fetch(group: ConsumerCore, member_id: str | None, epoch: int) -> ErrorCode:
+def check_fetch(group: ConsumerGroupData, member_id: str | None, epoch: int) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.NONE
     if member_id is None and epoch < 0:
@@ -70,11 +72,11 @@ def check_fetch(group: ConsumerCore, member_id: str | None, epoch: int) -> Error
         return ErrorCode.UNKNOWN_MEMBER_ID
     if epoch == member.epoch:
         return ErrorCode.NONE
-    is_guest = member.guest is not None
-    return ErrorCode.ILLEGAL_GENERATION if is_guest else ErrorCode.STALE_MEMBER_EPOCH
+    is_classic = member.classic is not None
+    return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def owners(members: Iterable[Member], topics: TopicsSeen) -> list[PartitionOwner]:
+def owners(members: Iterable[Member], topics: TopicLookup) -> list[PartitionOwner]:
     found = []
     for member in members:
         mine: list[tuple[str, int]] = []
@@ -90,7 +92,7 @@ def owners(members: Iterable[Member], topics: TopicsSeen) -> list[PartitionOwner
     return found
 
 
-def view(group: ConsumerCore) -> ConsumerGroupView:
+def view(group: ConsumerGroupData) -> ConsumerGroupView:
     return ConsumerGroupView(
         group.group_id,
         group.state,
@@ -109,7 +111,7 @@ def view(group: ConsumerCore) -> ConsumerGroupView:
                 member.pattern,
                 by_topic((*member.assigned, *member.revoking)),
                 by_topic(member.target),
-                member.guest is not None,
+                member.classic is not None,
             )
             for member in group.members.values()
         ),

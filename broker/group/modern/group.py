@@ -1,10 +1,10 @@
-"""`ConsumerGroup`: one group of the consumer protocol. Events in, effects out; created, restored.
+"""`ConsumerGroup` is one group of the consumer protocol: events in, effects out.
 
     member.epoch <= target_epoch <= group_epoch
 
-`group_epoch` counts whatever the target depends on: members, subscriptions, topics. `target_epoch`
-is the group epoch for which the target was computed. `member.epoch` is the target a member has
-reached, one step per heartbeat.
+`group_epoch` counts every change that the target depends on: members, subscriptions, topics.
+`target_epoch` is the group epoch for which the target was computed. `member.epoch` is the target
+that a member has reached, one step per heartbeat.
 """
 
 from __future__ import annotations
@@ -29,15 +29,22 @@ from moldau.broker.group.events import (
     TopicsChanged,
 )
 from moldau.broker.group.generations import LIMIT, lowered
-from moldau.broker.group.modern import commits, ending, guests, heartbeat, resolving, target
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern import (
+    classic_members,
+    commits,
+    heartbeat,
+    regex_resolution,
+    removal,
+    target,
+)
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import MemberState, restored
 from moldau.broker.group.modern.subscriptions import Pattern
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.topics import TopicsSeen
+from moldau.broker.group.topics import TopicLookup
 from moldau.broker.group.views import (
     CONSUMER,
     ConsumerGroupView,
@@ -48,7 +55,7 @@ from moldau.broker.group.views import (
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
 
 
-class ConsumerGroup(ConsumerCore):
+class ConsumerGroup(ConsumerGroupData):
     @classmethod
     def restore(
         cls,
@@ -56,15 +63,16 @@ class ConsumerGroup(ConsumerCore):
         members: Iterable[ConsumerMember],
         config: GroupConfig,
         ids: IdGenerator,
-        topics: TopicsSeen,
+        topics: TopicLookup,
         now_ms: int,
         min_epoch: int = 0,
     ) -> tuple[ConsumerGroup, list[Effect]]:
-        """The group as it was stored. Sessions begin again, and the time to revoke; no epoch rises,
-        unless a subscribed topic has changed since.
+        """Restore the group as it was stored. Sessions and revocation timeouts start again. No
+        epoch rises unless a subscribed topic has changed.
 
-        One whose epoch has passed the limit goes on without its members, at a lower one: epochs are
-        compared by size, so they have to join again."""
+        A group whose epoch exceeds the limit continues without its members, at a lower epoch:
+        epochs are compared by size, so the members have to join again.
+        """
         group = cls(record.group_id, record.identity, config, ids, now_ms, topics)
         group.group_epoch = record.generation_id
         group.target_epoch = record.target_epoch
@@ -93,7 +101,7 @@ class ConsumerGroup(ConsumerCore):
         if group.members and group.subscriptions.topic_hash != record.topic_hash:
             group.raise_epoch()
         target.await_joins(group)
-        resolving.restored(group)
+        regex_resolution.restored(group)
         target.check(group)
         return group, group.finish("restored")
 
@@ -102,7 +110,7 @@ class ConsumerGroup(ConsumerCore):
         return super().store_again(now_ms)
 
     def end(self) -> None:
-        ending.unload(self)
+        removal.unload(self)
 
     # --- offsets and views ---
 
@@ -114,11 +122,11 @@ class ConsumerGroup(ConsumerCore):
         now_ms: int,
         *,
         version: int,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
         return commits.check_commit(
-            self, member_id, generation_id, version, places, transactional=transactional
+            self, member_id, generation_id, version, partitions, transactional=transactional
         )
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
@@ -146,7 +154,7 @@ class ConsumerGroup(ConsumerCore):
         return commits.owners(self.members.values(), self.topics)
 
     def describe(self) -> GroupView:
-        """For DescribeGroups it is as if it were not there: another API shows it."""
+        """DescribeGroups treats it as absent: ConsumerGroupDescribe shows it."""
         return GroupView(self.group_id, GroupState.DEAD)
 
     def describe_consumers(self) -> ConsumerGroupView:
@@ -169,11 +177,11 @@ class ConsumerGroup(ConsumerCore):
             case TimerKind.TARGET:
                 target.check(self)
             case TimerKind.PATTERNS:
-                resolving.timer_fired(self)
-            case TimerKind.GUEST_JOIN:
-                guests.join_timer_fired(self, key.member_id)
-            case TimerKind.GUEST_SYNC:
-                guests.sync_timer_fired(self, key.member_id)
+                regex_resolution.timer_fired(self)
+            case TimerKind.CLASSIC_JOIN:
+                classic_members.join_timer_fired(self, key.member_id)
+            case TimerKind.CLASSIC_SYNC:
+                classic_members.sync_timer_fired(self, key.member_id)
             case TimerKind.PERSIST_RETRY:
                 self.store(DeleteGroup(None) if self.state is GroupState.DEAD else SaveGroup())
 
@@ -186,21 +194,21 @@ class ConsumerGroup(ConsumerCore):
             self.head_changed = True
             if self.state is not GroupState.DEAD:
                 self.store_later()
-        for purpose in self.end_write(event.revision):
-            if isinstance(purpose, PendingAnswer):
-                self.stored_for(purpose, event.error)
-            elif isinstance(purpose, DeleteGroup):
-                ending.deleted(self, purpose, event.error)
+        for reason in self.end_write(event.revision):
+            if isinstance(reason, PendingAnswer):
+                self.stored_for(reason, event.error)
+            elif isinstance(reason, DeleteGroup):
+                removal.deleted(self, reason, event.error)
 
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         ConsumerHeartbeat: heartbeat.heartbeat,
-        Join: guests.join,
-        Sync: guests.sync,
-        Leave: guests.leave,
-        Delete: ending.delete,
-        TopicsChanged: resolving.topics_changed,
+        Join: classic_members.join,
+        Sync: classic_members.sync,
+        Leave: classic_members.leave,
+        Delete: removal.delete,
+        TopicsChanged: regex_resolution.topics_changed,
         Assigned: target.assigned,
-        Resolved: resolving.resolved,
+        Resolved: regex_resolution.resolved,
         TimerFired: _timer_fired,
         Persisted: _persisted,
     }

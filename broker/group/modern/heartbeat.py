@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member joins, stays, leaves; one step of reconciling each time."""
+"""ConsumerGroupHeartbeat: a member joins, stays or leaves, and takes one step each time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.effects import HeartbeatAnswer, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.modern import resolving, target
+from moldau.broker.group.modern import regex_resolution, target
 from moldau.broker.group.modern.answers import UNSTORED, conclude, refused
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
@@ -21,7 +21,7 @@ LEAVE = -1
 def check_request(
     config: ConsumerConfig, event: ConsumerHeartbeat, version: int
 ) -> HeartbeatAnswer | None:
-    """What is wrong with a request in itself, whatever the group."""
+    """Check a request on its own, independently of the group."""
     text = _invalid(event, version)
     if text is not None:
         return refused(ErrorCode.INVALID_REQUEST, text)
@@ -58,7 +58,7 @@ def _invalid(event: ConsumerHeartbeat, version: int) -> str | None:
     return None
 
 
-def heartbeat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
+def heartbeat(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
     if group.state is GroupState.DEAD:
         group.reply(event.call, refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     elif event.epoch < 0:
@@ -70,7 +70,7 @@ def heartbeat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
 # --- joining and staying ---
 
 
-def _beat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
+def _beat(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
     error = _refusal(group, event)
     if error is not None:
         group.reply(event.call, error)
@@ -99,15 +99,15 @@ def _beat(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
         conclude(group, member, event, unsubscribed=unsubscribed)
 
 
-def _stands_for_nothing(group: ConsumerCore, member: Member) -> bool:
-    """It subscribes to an expression that is not resolved: nothing depends on it yet."""
+def _stands_for_nothing(group: ConsumerGroupData, member: Member) -> bool:
+    """True if its pattern is not resolved yet: no target depends on it."""
     if member.names or not member.pattern:
         return False
     return group.subscriptions.patterns[member.pattern].topics is None
 
 
-def _refusal(group: ConsumerCore, event: ConsumerHeartbeat) -> HeartbeatAnswer | None:
-    """None: go on, with a known member or one to be added."""
+def _refusal(group: ConsumerGroupData, event: ConsumerHeartbeat) -> HeartbeatAnswer | None:
+    """Return an error, or None to continue with a known member or a new one."""
     member = group.members.get(event.member_id)
     instance = event.instance_id
     static = None if instance is None else group.by_instance.get(instance)
@@ -118,11 +118,11 @@ def _refusal(group: ConsumerCore, event: ConsumerHeartbeat) -> HeartbeatAnswer |
     if instance is not None:
         if event.epoch == 0:
             if static is None or static is member:
-                # Known under this id: the answer to its join was lost.
+                # The member is known by this id: the answer to its join was lost.
                 return None
             if member is not None:
                 return refused(ErrorCode.FENCED_INSTANCE_ID, "the member id is another instance's")
-            if static.guest is None and not static.is_away:
+            if static.classic is None and not static.is_away:
                 text = f"Static member {event.member_id} with instance id {instance} cannot join"
                 text += f" the group because the instance id is owned by {static.member_id} member."
                 return refused(ErrorCode.UNRELEASED_INSTANCE_ID, text)
@@ -141,7 +141,7 @@ def _refusal(group: ConsumerCore, event: ConsumerHeartbeat) -> HeartbeatAnswer |
 
 
 def _is_current(member: Member, event: ConsumerHeartbeat) -> bool:
-    """In the epoch it was sent last, or in an earlier one because an answer did not reach it."""
+    """True if the epoch is the last one sent, or an earlier one because an answer was lost."""
     epoch = event.epoch
     if epoch in (member.epoch, 0):
         return True
@@ -162,7 +162,7 @@ def _fenced(member: Member, event: ConsumerHeartbeat) -> HeartbeatAnswer:
     return refused(ErrorCode.FENCED_MEMBER_EPOCH, f"{text} partitions and rejoin.")
 
 
-def _join(group: ConsumerCore, event: ConsumerHeartbeat) -> Member:
+def _join(group: ConsumerGroupData, event: ConsumerHeartbeat) -> Member:
     member = Member(event.member_id, event.instance_id)
     member.client_id, member.client_host = event.client_id, event.client_host
     group.enter(member)
@@ -170,10 +170,11 @@ def _join(group: ConsumerCore, event: ConsumerHeartbeat) -> Member:
     return member
 
 
-def replace(group: ConsumerCore, old: Member, member_id: str) -> Member:
-    """A new process of a static member: the old target under another id, and no epoch rises.
+def replace(group: ConsumerGroupData, old: Member, member_id: str) -> Member:
+    """Replace the process of a static member. It keeps the target under another id, and no epoch
+    rises.
 
-    What the old process had to give back is free: it has left, or is fenced from now on.
+    The partitions that the old process had to give back are free: it has left, or is fenced now.
     """
     new = Member(member_id, old.instance_id)
     for name in ("rack_id", "client_id", "client_host", "rebalance_timeout_ms", "names", "pattern"):
@@ -188,8 +189,8 @@ def replace(group: ConsumerCore, old: Member, member_id: str) -> Member:
     return new
 
 
-def _update(group: ConsumerCore, member: Member, event: ConsumerHeartbeat) -> bool:
-    """Take over what the member says; True if it subscribes to something else now."""
+def _update(group: ConsumerGroupData, member: Member, event: ConsumerHeartbeat) -> bool:
+    """Apply the request to the member. Returns True if its subscription changed."""
     fields: list[tuple[str, object]] = [
         ("client_id", event.client_id),
         ("client_host", event.client_host),
@@ -200,11 +201,11 @@ def _update(group: ConsumerCore, member: Member, event: ConsumerHeartbeat) -> bo
         fields.append(("rebalance_timeout_ms", event.rebalance_timeout_ms))
     if event.assignor is not None:
         fields.append(("assignor", event.assignor))
-    if member.guest is not None:  # the same process has changed its protocol
-        member.guest = None
-        del group.guests[member.member_id]
-        group.cancel(TimerKind.GUEST_JOIN, member.member_id)
-        group.cancel(TimerKind.GUEST_SYNC, member.member_id)
+    if member.classic is not None:  # the same process has changed its protocol
+        member.classic = None
+        del group.classic_members[member.member_id]
+        group.cancel(TimerKind.CLASSIC_JOIN, member.member_id)
+        group.cancel(TimerKind.CLASSIC_SYNC, member.member_id)
         group.changed(member)
     for name, value in fields:
         if getattr(member, name) != value:
@@ -214,9 +215,9 @@ def _update(group: ConsumerCore, member: Member, event: ConsumerHeartbeat) -> bo
 
 
 def subscribe(
-    group: ConsumerCore, member: Member, names: tuple[str, ...] | None, pattern: str | None
+    group: ConsumerGroupData, member: Member, names: tuple[str, ...] | None, pattern: str | None
 ) -> bool:
-    """True if the group's target may depend on the change."""
+    """Subscribe the member. Returns True if the group's target may depend on the change."""
     wanted = member.names if names is None else group.subscriptions.shared(names)
     wanted_pattern = member.pattern if pattern is None else pattern
     if wanted == member.names and wanted_pattern == member.pattern:
@@ -226,15 +227,15 @@ def subscribe(
     member.names, member.pattern = wanted, wanted_pattern
     group.subscriptions.add(member)
     group.changed(member)
-    group.head_changed = True  # it has the topic hash and the expressions
-    resolving.check(group)
+    group.head_changed = True  # the head contains the topic hash and the patterns
+    regex_resolution.check(group)
     return group.subscriptions.topics_of(member) != before
 
 
 # --- leaving ---
 
 
-def _leave(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
+def _leave(group: ConsumerGroupData, event: ConsumerHeartbeat) -> None:
     member = group.members.get(event.member_id)
     if event.instance_id is not None:
         static = group.by_instance.get(event.instance_id)
@@ -259,8 +260,8 @@ def _leave(group: ConsumerCore, event: ConsumerHeartbeat) -> None:
     )
 
 
-def _leave_for_a_while(group: ConsumerCore, member: Member) -> None:
-    """Its partitions are kept for it until its session is over."""
+def _leave_for_a_while(group: ConsumerGroupData, member: Member) -> None:
+    """Keep its partitions until its session ends."""
     group.unrest(member)
     group.cancel(TimerKind.REVOKE, member.member_id)
     member.epoch, member.rests_at = LEFT_FOR_A_WHILE, NOWHERE
@@ -275,7 +276,7 @@ def _leave_for_a_while(group: ConsumerCore, member: Member) -> None:
 # --- timers ---
 
 
-def session_timer_fired(group: ConsumerCore, member_id: str) -> None:
+def session_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     member = group.members[member_id]
     member.session_timer_ms = None
     if member.session_deadline_ms > group.now_ms:
@@ -284,20 +285,21 @@ def session_timer_fired(group: ConsumerCore, member_id: str) -> None:
     expire(group, member, f"session of member {member_id} expired")
 
 
-def revoke_timer_fired(group: ConsumerCore, member_id: str) -> None:
+def revoke_timer_fired(group: ConsumerGroupData, member_id: str) -> None:
     member = group.members[member_id]
     if member.state is MemberState.UNREVOKED:
         expire(group, member, f"member {member_id} did not give partitions back in time")
 
 
-def expire(group: ConsumerCore, member: Member, reason: str) -> None:
+def expire(group: ConsumerGroupData, member: Member, reason: str) -> None:
     group.remove(member, MemberChange.EXPIRED)
     departed(group, reason)
 
 
-def departed(group: ConsumerCore, reason: str) -> None:
-    """A member is gone. If the group becomes classic by that, its epoch stays: it is the generation
-    that the classic members know, so they can join again without losing their partitions."""
+def departed(group: ConsumerGroupData, reason: str) -> None:
+    """Handle the removal of a member. If the group becomes classic by it, its epoch stays: it is
+    the generation that the classic members know, so they can join again and keep their
+    partitions."""
     if group.becomes_classic:
         group.reason = reason
         return

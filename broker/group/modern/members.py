@@ -1,14 +1,14 @@
-"""A member of the consumer protocol: what it wants, what it has, what it shall have."""
+"""A member of the consumer protocol: its subscription, its partitions and its target."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from functools import lru_cache, partial
 
 from moldau.broker.group.events import Protocols
-from moldau.broker.group.record import ConsumerMember, StoredGuest, StoredPlaces
-from moldau.broker.group.topics import Place, by_topic
+from moldau.broker.group.record import ConsumerMember, StoredClassicMember, StoredPartitions
+from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, by_topic
 
 LEFT_FOR_A_WHILE = -2
 """The epoch of a static member whose process has stopped and is expected back."""
@@ -18,13 +18,13 @@ NOWHERE = -1
 class MemberState(StrEnum):
     STABLE = "stable"
     UNREVOKED = "unrevoked"
-    """It has not proved yet that it gave partitions back."""
+    """It has not yet proved that it gave partitions back."""
     UNRELEASED = "unreleased"
-    """It waits for partitions that others still have."""
+    """It waits for partitions that other members still hold."""
 
 
-class Guest:
-    """What a classic member inside the group has beside the others."""
+class ClassicMemberMetadata:
+    """The additional data of a classic member. Kafka uses the same name."""
 
     __slots__ = ("asked_ms", "protocols", "session_timeout_ms", "synced")
 
@@ -37,15 +37,16 @@ class Guest:
 
 
 class Member:
-    """`assigned`, `revoking`, `target`: replaced, never changed, so that answers can keep them."""
+    """A member. `assigned`, `revoking` and `target` are replaced, never changed, so that answers
+    can keep them."""
 
     __slots__ = (
         "assigned",
         "assignor",
+        "classic",
         "client_host",
         "client_id",
         "epoch",
-        "guest",
         "instance_id",
         "member_id",
         "names",
@@ -74,23 +75,24 @@ class Member:
         self.names: frozenset[str] = frozenset()
         self.pattern = ""
         self.assignor: str | None = None
-        self.guest: Guest | None = None
+        self.classic: ClassicMemberMetadata | None = None
         self.epoch = 0
         self.previous_epoch = 0
         self.state = MemberState.STABLE
-        self.assigned: Mapping[Place, int] = {}
-        """What it has or may take, with the epoch in which it was given (KIP-1251)."""
-        self.revoking: Mapping[Place, int] = {}
-        """What it has to give back."""
-        self.target: frozenset[Place] = frozenset()
+        self.assigned: PartitionEpochs = {}
+        """The partitions that it has or may take, with the epoch in which they were assigned
+        (KIP-1251)."""
+        self.revoking: PartitionEpochs = {}
+        """The partitions that it has to give back."""
+        self.target: frozenset[TopicIdPartition] = frozenset()
         self.rests_at = NOWHERE
-        """The target's epoch, if it has nothing to ask for until there is another one."""
+        """The target's epoch, if it has nothing to ask for until there is another target."""
         self.shown_epoch = 0
-        """The highest epoch in which it came: it is in no lower one."""
+        """The highest epoch that it has sent: it cannot be in a lower one."""
         self.sent_epoch: int | None = None
-        """The epoch of the last answer to it; None: not known since the restart."""
-        self.sent: Mapping[Place, int] | None = None
-        """What the last answer to it assigned."""
+        """The epoch of the last answer to it; None if unknown since the restart."""
+        self.sent: PartitionEpochs | None = None
+        """The assignment in the last answer to it."""
         self.session_deadline_ms = 0
         self.session_timer_ms: int | None = None
 
@@ -98,15 +100,15 @@ class Member:
     def is_away(self) -> bool:
         return self.epoch == LEFT_FOR_A_WHILE
 
-    def has(self, place: Place) -> int | None:
-        """The epoch in which it got this partition; None: it does not have it."""
-        found = self.assigned.get(place)
-        return self.revoking.get(place) if found is None else found
+    def has(self, partition: TopicIdPartition) -> int | None:
+        """Return the epoch in which it got this partition, or None if it does not have it."""
+        found = self.assigned.get(partition)
+        return self.revoking.get(partition) if found is None else found
 
     def snapshot(self) -> Callable[[], ConsumerMember]:
-        """What is stored of it as it is now, to be put together later: a target of a thousand
-        members would hold the event loop otherwise."""
-        guest = self.guest
+        """Capture its current state, to be encoded later: encoding a thousand members at once would
+        block the event loop."""
+        classic = self.classic
         return partial(
             _record,
             self.member_id,
@@ -124,7 +126,9 @@ class Member:
             self.assigned,
             self.revoking,
             self.target,
-            None if guest is None else StoredGuest(guest.session_timeout_ms, guest.protocols),
+            None
+            if classic is None
+            else StoredClassicMember(classic.session_timeout_ms, classic.protocols),
         )
 
 
@@ -141,10 +145,10 @@ def _record(
     epoch: int,
     previous_epoch: int,
     state: MemberState,
-    assigned: Mapping[Place, int],
-    revoking: Mapping[Place, int],
-    target: frozenset[Place],
-    guest: StoredGuest | None,
+    assigned: PartitionEpochs,
+    revoking: PartitionEpochs,
+    target: frozenset[TopicIdPartition],
+    classic: StoredClassicMember | None,
 ) -> ConsumerMember:
     stored = _assigned(assigned)
     return ConsumerMember(
@@ -163,11 +167,11 @@ def _record(
         stored,
         _assigned(revoking),
         _target(target, assigned, stored),
-        guest,
+        classic,
     )
 
 
-@lru_cache(maxsize=256)  # the members of a group mostly share one subscription
+@lru_cache(maxsize=256)  # the members of a group usually share one subscription
 def _in_order(names: frozenset[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
@@ -184,21 +188,23 @@ def restored(stored: ConsumerMember) -> Member:
     member.epoch = stored.epoch
     member.previous_epoch = member.shown_epoch = stored.previous_epoch
     member.state = MemberState(stored.state)
-    member.assigned = _places(stored.assigned)
-    member.revoking = _places(stored.revoking)
+    member.assigned = _epochs(stored.assigned)
+    member.revoking = _epochs(stored.revoking)
     member.target = frozenset(
         (one.topic_id, partition) for one in stored.target for partition in one.partitions
     )
-    if stored.guest is not None:
-        member.guest = Guest(stored.guest.session_timeout_ms, stored.guest.protocols)
+    if stored.classic is not None:
+        member.classic = ClassicMemberMetadata(
+            stored.classic.session_timeout_ms, stored.classic.protocols
+        )
     return member
 
 
-def _assigned(assigned: Mapping[Place, int]) -> tuple[StoredPlaces, ...]:
+def _assigned(assigned: PartitionEpochs) -> tuple[StoredPartitions, ...]:
     epochs = set(assigned.values())
-    one_epoch = epochs.pop() if len(epochs) == 1 else None  # mostly, for one that has thousands
+    one_epoch = epochs.pop() if len(epochs) == 1 else None  # the usual case
     return tuple(
-        StoredPlaces(
+        StoredPartitions(
             topic_id,
             tuple(numbers),
             (one_epoch,) * len(numbers)
@@ -210,15 +216,17 @@ def _assigned(assigned: Mapping[Place, int]) -> tuple[StoredPlaces, ...]:
 
 
 def _target(
-    target: frozenset[Place], assigned: Mapping[Place, int], stored: tuple[StoredPlaces, ...]
-) -> tuple[StoredPlaces, ...]:
-    """`stored`: what is assigned, mostly the same."""
+    target: frozenset[TopicIdPartition],
+    assigned: PartitionEpochs,
+    stored: tuple[StoredPartitions, ...],
+) -> tuple[StoredPartitions, ...]:
+    """Encode a target. `stored` is the encoded assignment, which is usually the same."""
     if len(target) == len(assigned) and assigned.keys() == target:
-        return tuple(StoredPlaces(one.topic_id, one.partitions) for one in stored)
-    return tuple(StoredPlaces(topic, tuple(mine)) for topic, mine in by_topic(target).items())
+        return tuple(StoredPartitions(one.topic_id, one.partitions) for one in stored)
+    return tuple(StoredPartitions(topic, tuple(mine)) for topic, mine in by_topic(target).items())
 
 
-def _places(stored: Iterable[StoredPlaces]) -> dict[Place, int]:
+def _epochs(stored: Iterable[StoredPartitions]) -> dict[TopicIdPartition, int]:
     return {
         (one.topic_id, partition): epoch
         for one in stored

@@ -18,7 +18,7 @@ from operator import itemgetter
 from msgspec import Struct
 
 from moldau.broker.group.modern.members import Member, MemberState
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition
 
 _TOPIC = itemgetter(0)
 
@@ -26,23 +26,24 @@ _TOPIC = itemgetter(0)
 class Step(Struct, frozen=True):
     state: MemberState
     epoch: int
-    assigned: Mapping[Place, int]
-    revoking: Mapping[Place, int]
+    assigned: PartitionEpochs
+    revoking: PartitionEpochs
 
 
 def reconcile(
     member: Member,
     target_epoch: int,
-    owned: AbstractSet[Place] | None,
-    holders: Mapping[Place, Member],
+    owned: AbstractSet[TopicIdPartition] | None,
+    holders: Mapping[TopicIdPartition, Member],
     is_subscribed: Callable[[bytes], bool],
     *,
     unsubscribed: bool = False,
 ) -> Step | None:
-    """The next step, or None: it stays as it is.
+    """Return the next step of a member, or None if it stays as it is.
 
-    `owned`: what the member says it has; None proves nothing. `unsubscribed`: the member has just
-    changed its subscription, so it may have to give back what no target has taken from it yet.
+    `owned` is what the member says it has; None proves nothing. `unsubscribed` means that the
+    member has just changed its subscription, so it may have to give back partitions that no target
+    has taken from it yet.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch and not unsubscribed:
         return None
@@ -58,32 +59,35 @@ def reconcile(
     missing = wanted - kept.keys()
     if not missing:
         return Step(MemberState.STABLE, target_epoch, kept, {})
-    free: AbstractSet[Place] = missing
+    free: AbstractSet[TopicIdPartition] = missing
     if not holders.keys().isdisjoint(missing):
-        free = {place for place in missing if holders.get(place, member) is member}
+        free = {partition for partition in missing if holders.get(partition, member) is member}
     state = MemberState.STABLE if len(free) == len(missing) else MemberState.UNRELEASED
     return Step(state, target_epoch, {**kept, **dict.fromkeys(free, target_epoch)}, {})
 
 
 def _subscribed(
-    places: AbstractSet[Place], is_subscribed: Callable[[bytes], bool]
-) -> AbstractSet[Place]:
-    gone = {topic_id for topic_id in set(map(_TOPIC, places)) if not is_subscribed(topic_id)}
-    return {place for place in places if place[0] not in gone} if gone else places
+    partitions: AbstractSet[TopicIdPartition], is_subscribed: Callable[[bytes], bool]
+) -> AbstractSet[TopicIdPartition]:
+    gone = {topic_id for topic_id in set(map(_TOPIC, partitions)) if not is_subscribed(topic_id)}
+    return (
+        {partition for partition in partitions if partition[0] not in gone} if gone else partitions
+    )
 
 
-def _gave_up(owned: AbstractSet[Place] | None, lost: Mapping[Place, int]) -> bool:
+def _gave_up(owned: AbstractSet[TopicIdPartition] | None, lost: PartitionEpochs) -> bool:
     return owned is not None and owned.isdisjoint(lost)
 
 
 def _split(
-    assigned: Mapping[Place, int], kept: AbstractSet[Place]
-) -> tuple[Mapping[Place, int], Mapping[Place, int]]:
-    """What is kept of it, and what is not. The same object if it is all: one may have thousands."""
+    assigned: PartitionEpochs, kept: AbstractSet[TopicIdPartition]
+) -> tuple[PartitionEpochs, PartitionEpochs]:
+    """Split into the partitions that are kept and the others. If all are kept, this is the same
+    object: a member may have thousands."""
     lost = assigned.keys() - kept
     if not lost:
         return assigned, {}
     return (
-        {place: epoch for place, epoch in assigned.items() if place not in lost},
-        {place: assigned[place] for place in lost},
+        {partition: epoch for partition, epoch in assigned.items() if partition not in lost},
+        {partition: assigned[partition] for partition in lost},
     )

@@ -1,7 +1,7 @@
-"""What the members of a group subscribe to, counted: names, expressions, topics behind them.
+"""The subscriptions of all members, counted: names, patterns, and the topics that they match.
 
-The topic hash sums a hash of name, id and number of partitions of every subscribed topic. It is
-stored: when a group is loaded it tells whether something changed in between.
+The topic hash sums a hash of the name, id and number of partitions of every subscribed topic. It is
+stored, so that loading the group can tell whether anything has changed in between.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from moldau.broker.group.modern.members import Member
-from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.topics import TopicFacts, TopicLookup
 
 _MASK = (1 << 63) - 1
 
@@ -22,18 +22,18 @@ def _hash(topic: TopicFacts) -> int:
 
 
 class Pattern:
-    """An expression in use."""
+    """A pattern in use."""
 
     __slots__ = ("members", "topics")
 
     def __init__(self, topics: frozenset[str] | None = None) -> None:
         self.topics = topics
-        """None: not resolved yet; it stands for no topics."""
+        """None while it is not resolved: it matches no topics yet."""
         self.members = 0
 
 
 class Subscriptions:
-    def __init__(self, topics: TopicsSeen) -> None:
+    def __init__(self, topics: TopicLookup) -> None:
         self._topics = topics
         self._names: Counter[str] = Counter()
         self._seen: dict[str, int] = {}  # the hashes of subscribed topics that exist
@@ -42,7 +42,7 @@ class Subscriptions:
         self.topic_hash = 0
 
     def shared(self, names: Iterable[str]) -> frozenset[str]:
-        """One object for equal subscriptions: a thousand members mostly have the same."""
+        """Return one object for equal subscriptions: a thousand members usually have the same."""
         wanted = frozenset(names)
         if len(self._shared) > 256:
             self._shared.clear()
@@ -78,12 +78,12 @@ class Subscriptions:
         self.rehash(stale)
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """All names, those of topics that do not exist too."""
+        """Return all names, including those of topics that do not exist."""
         topics = self.patterns[member.pattern].topics if member.pattern else None
         return member.names | topics if topics else member.names
 
     def has(self, member: Member, topic_id: bytes) -> bool:
-        """Whether the member subscribes to the topic of this id."""
+        """Check whether the member subscribes to the topic with this id."""
         topic = self._topics.by_id(topic_id)
         if topic is None:
             return False
@@ -106,12 +106,12 @@ class Subscriptions:
         return any(name in (pattern.topics or ()) for pattern in self.patterns.values())
 
     def facts(self) -> list[TopicFacts]:
-        """The subscribed topics that exist, in order."""
+        """Return the subscribed topics that exist, in order."""
         found = (self._topics.by_name(name) for name in sorted(self._seen))
         return [topic for topic in found if topic is not None]
 
     def rehash(self, names: Iterable[str]) -> bool:
-        """Look at these topics again; True if something about them has changed."""
+        """Look at these topics again. Returns True if anything about them has changed."""
         before = self.topic_hash
         for name in names:
             old = self._seen.pop(name, 0)
@@ -123,10 +123,10 @@ class Subscriptions:
         return self.topic_hash != before
 
     def match(self, pattern: str, topics: frozenset[str], *, of_all: bool) -> bool:
-        """These topics match; True if that changes anything."""
+        """Set the topics that a pattern matches. Returns True if that changes anything."""
         known = self.patterns.get(pattern)
         if known is None:
-            return False  # no member uses it any more
+            return False  # no member uses it any longer
         before = known.topics
         known.topics = topics if of_all or before is None else before | topics
         if known.topics == before:

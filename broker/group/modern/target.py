@@ -1,4 +1,4 @@
-"""The target: when one is due, what it is computed from, and what becomes of the result."""
+"""The target assignment: when one is due, its inputs, and its result."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from moldau.broker.group.assign.job import Job, Seat
 from moldau.broker.group.effects import Assign
 from moldau.broker.group.events import Assigned
 from moldau.broker.group.modern.answers import GONE, UNSTORED, conclude
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.timers import TimerKind
 
 RETRY_MS = 1_000
 
 
-def check(group: ConsumerCore) -> None:
-    """Have a target computed if one is due, or see to it that it is when it is."""
+def check(group: ConsumerGroupData) -> None:
+    """Start computing a target if one is due. If it will be due later, arm a timer."""
     if group.assigning is not None or not group.members:
         return
     if group.group_epoch <= group.target_epoch:
         return
     if group.target_epoch == 0 and group.resolving:
-        return  # the first target waits for the topics that expressions stand for
+        return  # the first target waits for the topics that patterns match
     last_ms = group.last_target_ms
     due_ms = group.now_ms if last_ms is None else last_ms + group.limits.assignment_interval_ms
     if due_ms > group.now_ms:
@@ -34,7 +34,7 @@ def check(group: ConsumerCore) -> None:
     group.effects.append(Assign(_job(group)))
 
 
-def _job(group: ConsumerCore) -> Job:
+def _job(group: ConsumerGroupData) -> Job:
     topics_of: dict[tuple[frozenset[str], str], frozenset[str]] = {}
     seats = []
     for member in group.members.values():
@@ -54,16 +54,16 @@ def _job(group: ConsumerCore) -> Job:
     )
 
 
-def preferred_assignor(group: ConsumerCore) -> str:
-    """The one most members ask for, else the first configured."""
+def preferred_assignor(group: ConsumerGroupData) -> str:
+    """Return the assignor that most members ask for, or else the first configured one."""
     known = group.config.consumer.assignors
     votes = Counter(member.assignor for member in group.members.values() if member.assignor)
     wanted = [name for name, _ in votes.most_common() if name in known]
     return wanted[0] if wanted else known[0]
 
 
-def assigned(group: ConsumerCore, event: Assigned) -> None:
-    """A target has been computed, for the epoch in which it was asked for."""
+def assigned(group: ConsumerGroupData, event: Assigned) -> None:
+    """Apply a target, which was computed for the epoch in which it was requested."""
     job = event.job
     if job.epoch != group.assigning:
         return
@@ -73,7 +73,7 @@ def assigned(group: ConsumerCore, event: Assigned) -> None:
     else:
         group.target_epoch, group.resting = job.epoch, 0
         group.assignor, group.head_changed = job.name, True
-        # A static member may have another process, under another id, since it was asked for.
+        # A static member may have restarted, with another id, since the target was requested.
         of_instance = {seat.instance_id: event.targets[seat.member_id] for seat in job.statics()}
         for member in group.members.values():
             found = event.targets.get(member.member_id)
@@ -95,9 +95,9 @@ def assigned(group: ConsumerCore, event: Assigned) -> None:
     check(group)
 
 
-def await_joins(group: ConsumerCore) -> None:
-    """Classic members have to join again to get there; those that do not are removed."""
-    for member in group.guests.values():
+def await_joins(group: ConsumerGroupData) -> None:
+    """Classic members have to join again to reach the target. Those that do not are removed."""
+    for member in group.classic_members.values():
         if member.epoch < group.target_epoch:
             at_ms = group.now_ms + member.rebalance_timeout_ms
-            group.arm(TimerKind.GUEST_JOIN, at_ms, member.member_id)
+            group.arm(TimerKind.CLASSIC_JOIN, at_ms, member.member_id)

@@ -1,7 +1,7 @@
-"""What a group of the consumer protocol stores: its head, and the members that changed.
+"""The writes of a group of the consumer protocol: its head, and the members that changed.
 
-A write that failed is not taken back: memory stays ahead of the store, and is stored with the next
-one. Who waited for it gets an error that clients retry, and comes back in the epoch it knows.
+A write that failed is not undone: memory stays ahead of the store, and the next write includes it.
+Members that waited for it get an error that clients retry, and come back with the epoch they know.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from collections.abc import Mapping
 
 from moldau.broker.group.effects import Answer
 from moldau.broker.group.modern.members import Member
-from moldau.broker.group.topics import Place
-from moldau.broker.group.writes import Purpose
+from moldau.broker.group.topics import PartitionEpochs
+from moldau.broker.group.writes import WriteReason
 
 
-class PendingAnswer(Purpose, frozen=True):
-    """A member waits for this answer until what it says is stored."""
+class PendingAnswer(WriteReason, frozen=True):
+    """A member waits for this answer until the state that it tells is stored."""
 
     member_id: str
     call: object
     answer: Answer
     refusal: Answer
-    """If it cannot be stored."""
+    """The answer if it cannot be stored."""
     epoch: int
-    assigned: Mapping[Place, int] | None
-    """What the answer assigns to it; None: nothing new."""
+    assigned: PartitionEpochs | None
+    """The partitions that the answer assigns; None if they are not new."""
 
 
 class Unsaved:
@@ -32,10 +32,10 @@ class Unsaved:
 
     def __init__(self) -> None:
         self.changed: dict[str, None] = {}
-        """For the next write, in order."""
+        """The members of the next write, in order."""
         self.in_flight: dict[str, None] = {}
         self.whole = False
-        """All that is stored is to be replaced: the group was converted, or the store lost some."""
+        """Replace everything that is stored: the group was converted, or the store lost data."""
         self.whole_in_flight = False
 
     def __contains__(self, member_id: str) -> bool:

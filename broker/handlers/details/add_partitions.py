@@ -15,8 +15,8 @@ from moldau.broker.placement import SLOTS
 from moldau.broker.server.call import Call
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
-from moldau.broker.txn.record import GROUP_OFFSETS, Place, group_place
-from moldau.broker.txn.serial import NO_NUMBER
+from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition, group_offsets_partition
+from moldau.broker.txn.transaction_numbers import NO_NUMBER
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -70,7 +70,7 @@ class AddCall:
             self.done(index, {}, error)
 
     def _add(self, index: int, one: Wanted) -> None:
-        places: dict[Spot, Place] = {}
+        places: dict[Spot, TxnPartition] = {}
         refused: dict[Spot, ErrorCode] = {}
         for at, topic in enumerate(one.topics):
             for partition in topic.partitions:
@@ -93,20 +93,20 @@ class AddCall:
         )
         self._broker.transactions.submit(one.transactional_id, event)
 
-    def _place(self, topic: AddPartitionsToTxnTopic, partition: int) -> Place | ErrorCode:
+    def _place(self, topic: AddPartitionsToTxnTopic, partition: int) -> TxnPartition | ErrorCode:
         if self._call.is_from_worker:
-            return Place(topic.name, topic.topic_id, partition)
+            return TxnPartition(topic.name, topic.topic_id, partition)
         is_internal = topic.name in INTERNAL and self._version < FIRST_VERSION_WITH_MANY
         if is_internal or topic.name in self._denied:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as in Kafka
         if topic.name == GROUP_OFFSETS and 0 <= partition < SLOTS:
-            return group_place(partition)
+            return group_offsets_partition(partition)
         known = self._broker.topics.get(topic.name)
         if known is None or not 0 <= partition < known.partitions:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if known.native:
             return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-        return Place(known.name, known.topic_id, partition)
+        return TxnPartition(known.name, known.topic_id, partition)
 
     def done(
         self, index: int, errors: dict[Spot, ErrorCode], others: ErrorCode, number: int = NO_NUMBER
@@ -149,7 +149,7 @@ class AddReplyHandle:
 
     __slots__ = ("_adding", "_index", "_places")
 
-    def __init__(self, adding: AddCall, index: int, places: dict[Spot, Place]) -> None:
+    def __init__(self, adding: AddCall, index: int, places: dict[Spot, TxnPartition]) -> None:
         self._adding = adding
         self._index = index
         self._places = places

@@ -18,7 +18,7 @@ class Defect(Exception):
 def install(switch: Path) -> None:
     from moldau.broker.coordinator import stored
     from moldau.broker.group.assign.job import Job
-    from moldau.broker.group.modern.core import ConsumerCore
+    from moldau.broker.group.modern.group_data import ConsumerGroupData
     from moldau.broker.handlers import consumer_group_heartbeat
 
     def is_on(name: str) -> bool:
@@ -38,7 +38,7 @@ def install(switch: Path) -> None:
     def is_survivors(group: Any, *_: Any) -> bool:
         return bool(group.group_id.startswith("survivors"))
 
-    breaks(ConsumerCore, "enter", "machine", is_survivors)
+    breaks(ConsumerGroupData, "enter", "machine", is_survivors)
     steps = Job.steps
 
     def broken_steps(job: Job) -> Any:

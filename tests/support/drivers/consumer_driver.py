@@ -17,7 +17,7 @@ from moldau.broker.group.effects import HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.record import ConsumerRecord, decode
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from tests.support.drivers.group_driver import GroupDriver
 from tests.support.drivers.group_world import Call
 
@@ -116,10 +116,10 @@ class ConsumerDriver(GroupDriver):
 
     # --- names and places ---
 
-    def places(self, partitions: Iterable[Partition]) -> frozenset[Place]:
+    def places(self, partitions: Iterable[Partition]) -> frozenset[TopicIdPartition]:
         return frozenset((self.topics[topic].topic_id, number) for topic, number in partitions)
 
-    def partitions(self, places: Collection[Place]) -> set[Partition]:
+    def partitions(self, places: Collection[TopicIdPartition]) -> set[Partition]:
         names = {topic.topic_id: topic.name for topic in self.topics.values()}
         return {(names.get(topic_id, "?"), number) for topic_id, number in places}
 

@@ -13,7 +13,7 @@ from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.group.effects import Answer, HeartbeatAnswer, JoinAnswer, SyncAnswer
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join, Leave, LeavingMember, Sync
 from moldau.broker.group.offsets import TopicPartition, new_commit
-from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.topics import TopicFacts, TopicLookup
 from moldau.broker.placement import slot_of
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store import keys
@@ -128,12 +128,12 @@ class Shell:
         await self.ask(group, lambda handle: Leave(handle, members))
 
 
-def _seen(partitions: Mapping[str, int]) -> TopicsSeen:
+def _seen(partitions: Mapping[str, int]) -> TopicLookup:
     facts = [
         TopicFacts(name, name.encode().ljust(16, b"-"), count) for name, count in partitions.items()
     ]
     by_name, by_id = {one.name: one for one in facts}, {one.topic_id: one for one in facts}
-    return TopicsSeen(by_name.get, by_id.get, lambda: list(by_name))
+    return TopicLookup(by_name.get, by_id.get, lambda: list(by_name))
 
 
 class _Token:

@@ -36,7 +36,7 @@ from moldau.broker.group.offsets import CommittedOffset, CommittedOffsets, Topic
 from moldau.broker.group.record import GroupRecord, decode, decode_member, encode
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey
-from moldau.broker.group.topics import TopicFacts, TopicsSeen
+from moldau.broker.group.topics import TopicFacts, TopicLookup
 
 START_MS = 1_700_000_000_000
 T = TypeVar("T")
@@ -207,7 +207,7 @@ class GroupWorld:
         def by_id(topic_id: bytes) -> TopicFacts | None:
             return next((one for one in self.topics.values() if one.topic_id == topic_id), None)
 
-        topics = TopicsSeen(self.topics.get, by_id, lambda: list(self.topics))
+        topics = TopicLookup(self.topics.get, by_id, lambda: list(self.topics))
         return Groups(self.config, IdGenerator(self._mint, self._identity), lambda _: 0, topics)
 
     # --- topics ---

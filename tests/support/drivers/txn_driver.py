@@ -16,15 +16,15 @@ from msgspec.structs import replace
 from moldau.broker.errors import ErrorCode
 from moldau.broker.txn.effects import AddAnswer, EndAnswer, InitAnswer
 from moldau.broker.txn.events import Add, End, Init
-from moldau.broker.txn.record import Place, encode, group_place
+from moldau.broker.txn.record import TxnPartition, encode, group_offsets_partition
 from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.transitions import NONE, Identity
 from tests.support.drivers.txn_world import Call, TxnWorld
 
-P0 = Place("orders", b"o" * 16, 0)
-P1 = Place("orders", b"o" * 16, 1)
-P2 = Place("totals", b"t" * 16, 0)
-GROUPS = group_place(7)
+P0 = TxnPartition("orders", b"o" * 16, 0)
+P1 = TxnPartition("orders", b"o" * 16, 1)
+P2 = TxnPartition("totals", b"t" * 16, 0)
+GROUPS = group_offsets_partition(7)
 
 TIMEOUT_MS = 60_000
 
@@ -54,13 +54,13 @@ class TxnDriver(TxnWorld):
         return call
 
     def call_add(
-        self, who: Identity, *places: Place, name: str = "t", **options: Any
+        self, who: Identity, *places: TxnPartition, name: str = "t", **options: Any
     ) -> Call[AddAnswer]:
         call: Call[AddAnswer] = self.call(f"add by {who}")
         self.send(name, Add(call, *who, places, **options))
         return call
 
-    def call_verify(self, who: Identity, *places: Place, **options: Any) -> Call[AddAnswer]:
+    def call_verify(self, who: Identity, *places: TxnPartition, **options: Any) -> Call[AddAnswer]:
         return self.call_add(who, *places, verify_only=True, **options)
 
     def call_end(
@@ -75,7 +75,7 @@ class TxnDriver(TxnWorld):
     def init(self, given: Identity = NONE, **options: Any) -> Identity:
         return identity(self.call_init(given, **options))
 
-    def add(self, who: Identity, *places: Place, **options: Any) -> int:
+    def add(self, who: Identity, *places: TxnPartition, **options: Any) -> int:
         """Returns the number of the transaction."""
         answer = self.call_add(who, *places, **options).answer
         assert answer == AddAnswer(ErrorCode.NONE, answer.number)

@@ -16,10 +16,10 @@ from moldau.broker.store.store import Store
 from moldau.broker.store_loss.clean_shutdown import CleanShutdown
 from moldau.broker.txn.effects import AddAnswer, Answer, EndAnswer, InitAnswer, WriteMarkers
 from moldau.broker.txn.events import Add, End, Event, Init
-from moldau.broker.txn.record import Place, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnState
 from tests.support.stores.redis_server import RedisServer
 
-PLACE = Place("t", b"t" * 16, 0)
+PLACE = TxnPartition("t", b"t" * 16, 0)
 
 
 class FakeMarkers:
@@ -94,7 +94,7 @@ class Shell:
         )
         return answer
 
-    async def add(self, name: str, producer: InitAnswer, *places: Place) -> AddAnswer:
+    async def add(self, name: str, producer: InitAnswer, *places: TxnPartition) -> AddAnswer:
         producer_id, epoch = producer.producer_id, producer.producer_epoch
         answer: AddAnswer = await self.ask(
             name, lambda handle: Add(handle, producer_id, epoch, places or (PLACE,))

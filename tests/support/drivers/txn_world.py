@@ -225,7 +225,7 @@ class TxnWorld:
         self.writes[name] = write
 
     def _ask(self, markers: WriteMarkers) -> None:
-        assert markers.places, "markers for no place"
+        assert markers.partitions, "markers for no place"
         if not self.is_stale:
             self._assert_decided(markers)
         self.markers.append(markers)
@@ -239,4 +239,4 @@ class TxnWorld:
             markers.producer_id,
             markers.producer_epoch,
         )
-        assert stored.places == markers.places
+        assert stored.partitions == markers.partitions

@@ -19,7 +19,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer
 from moldau.broker.txn.events import Add
-from moldau.broker.txn.record import Place, group_place
+from moldau.broker.txn.record import TxnPartition, group_offsets_partition
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -65,7 +65,7 @@ class Stage:
         self.number = 17
 
     async def ask(
-        self, name: str, place: Place, *, verify_only: bool = False, epoch: int = 3
+        self, name: str, place: TxnPartition, *, verify_only: bool = False, epoch: int = 3
     ) -> tuple[ErrorCode, int]:
         future: asyncio.Future[tuple[ErrorCode, int]] = asyncio.get_running_loop().create_future()
 
@@ -114,8 +114,8 @@ async def gathered(*asking: Awaitable[tuple[ErrorCode, int]]) -> list[tuple[Erro
     return list(await asyncio.gather(*asking))
 
 
-def place(number: int, topic: str = "t") -> Place:
-    return Place(topic, ID, number)
+def place(number: int, topic: str = "t") -> TxnPartition:
+    return TxnPartition(topic, ID, number)
 
 
 # --- this worker is the owner ---
@@ -144,7 +144,7 @@ async def test_what_one_turn_asks_is_one_event(sockets: Path) -> None:
         )
         assert answers == [(NONE, 5)] * 6
         assert [
-            (name, event.producer_epoch, event.places, event.verify_only, event.waits)
+            (name, event.producer_epoch, event.partitions, event.verify_only, event.waits)
             for name, event in own.transactions.events
         ] == [
             (OURS[0], 3, (place(1), place(2)), False, True),
@@ -197,12 +197,12 @@ async def test_one_that_fails_does_not_cost_the_others_their_answers(
 
 async def test_what_one_turn_asks_is_one_request(sockets: Path) -> None:
     async with stage(sockets) as own:
-        other = Place("t", b"o" * 16, 2)  # of the same name, deleted and created again
+        other = TxnPartition("t", b"o" * 16, 2)  # of the same name, deleted and created again
         answers = await gathered(
             own.ask(THEIRS[0], place(2)),
             own.ask(THEIRS[0], other),
             own.ask(THEIRS[0], place(1)),
-            own.ask(THEIRS[0], group_place(9)),
+            own.ask(THEIRS[0], group_offsets_partition(9)),
             own.ask(THEIRS[1], place(1), verify_only=True),
         )
         assert answers == [(NONE, 17)] * 5

@@ -21,7 +21,7 @@ from moldau.broker.log.markers import Marker
 from moldau.broker.log.topics import Topic
 from moldau.broker.placement import leader_of
 from moldau.broker.txn.effects import WriteMarkers
-from moldau.broker.txn.record import Place, group_place
+from moldau.broker.txn.record import TxnPartition, group_offsets_partition
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -35,9 +35,9 @@ from tests.support.drivers.fake_peers import FakePeer, fake_peer, until
 ID = b"t" * 16
 STORE_ID = b"of the store"
 # Of topic t, with two workers: those of this worker, and those of the other.
-OURS = [Place("t", ID, number) for number in range(8) if leader_of("t", number, 2) == 0]
-THEIRS = [Place("t", ID, number) for number in range(8) if leader_of("t", number, 2) == 1]
-OUR_GROUPS, THEIR_GROUPS = group_place(4), group_place(5)
+OURS = [TxnPartition("t", ID, number) for number in range(8) if leader_of("t", number, 2) == 0]
+THEIRS = [TxnPartition("t", ID, number) for number in range(8) if leader_of("t", number, 2) == 1]
+OUR_GROUPS, THEIR_GROUPS = group_offsets_partition(4), group_offsets_partition(5)
 
 
 class FakeTopic:
@@ -116,7 +116,9 @@ class Stage:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def write(self, number: int, *places: Place, name: str = "app", commit: bool = True) -> None:
+    def write(
+        self, number: int, *places: TxnPartition, name: str = "app", commit: bool = True
+    ) -> None:
         wanted = WriteMarkers(name, 7, 3, number, commit, places)
         self.markers.write(wanted, lambda: self.done.append(number))
 
@@ -318,7 +320,9 @@ async def test_faults_of_the_store_are_tried_again(sockets: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [OURS[0], THEIRS[0]])
-async def test_7_18_a_topic_that_was_deleted_is_left_out(sockets: Path, place: Place) -> None:
+async def test_7_18_a_topic_that_was_deleted_is_left_out(
+    sockets: Path, place: TxnPartition
+) -> None:
     """Also if there is another of that name."""
     async with stage(sockets) as own:
         own.world.topics = {b"n" * 16: FakeTopic("t", b"n" * 16, 8)}

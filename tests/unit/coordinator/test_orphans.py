@@ -12,7 +12,7 @@ import redis
 from moldau.broker.coordinator import orphans
 from moldau.broker.coordinator.orphans import Orphans
 from moldau.broker.coordinator.peers import Link
-from moldau.broker.txn.record import Place, TxnState
+from moldau.broker.txn.record import TxnPartition, TxnState
 from moldau.broker.txn.views import TxnView
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.describe_transactions import (
@@ -90,7 +90,7 @@ class Links:
         return FakeLink(self.answers[api])  # type: ignore[return-value]
 
 
-def ongoing(producer_id: int, place: Place, state: TxnState = TxnState.ONGOING) -> TxnView:
+def ongoing(producer_id: int, place: TxnPartition, state: TxnState = TxnState.ONGOING) -> TxnView:
     return TxnView("id", state, producer_id, 0, 1000, 0, 1, (place,))
 
 
@@ -112,7 +112,7 @@ async def log_with_open_transactions(host: Host, store: Any, *producers: int) ->
 async def test_what_no_coordinator_knows_is_aborted(server: RedisServer, store: Any) -> None:
     async with Host(server.url) as host:
         log = await log_with_open_transactions(host, store, 7, 8, 9)
-        place = Place(log.topic, NO_UUID, 0)
+        place = TxnPartition(log.topic, NO_UUID, 0)
         links = Links()
         links.answers[ApiKey.LIST_TRANSACTIONS] = ListTransactionsResponse(
             transaction_states=[
@@ -138,7 +138,7 @@ async def test_what_no_coordinator_knows_is_aborted(server: RedisServer, store: 
 async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
     async with Host(server.url) as host:
         log = await log_with_open_transactions(host, store, 7)
-        place = Place(log.topic, NO_UUID, 0)
+        place = TxnPartition(log.topic, NO_UUID, 0)
         links = Links()
         links.answers[ApiKey.LIST_TRANSACTIONS] = None
         mine = Transactions()

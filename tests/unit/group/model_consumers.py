@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from tests.support.drivers.group_world import Call, GroupWorld
 
 FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
@@ -30,8 +30,8 @@ class ModelConsumer:
     lives: int = 0
     epoch: int = 0
     is_alive: bool = False
-    reading: set[Place] = field(default_factory=set)
-    wanted: frozenset[Place] = frozenset()
+    reading: set[TopicIdPartition] = field(default_factory=set)
+    wanted: frozenset[TopicIdPartition] = frozenset()
     """By the last answer it read."""
     must_say_all: bool = True
     said: tuple[str, ...] = ()
@@ -117,7 +117,7 @@ class ModelConsumer:
             self.reading |= self.wanted
 
     def _send(
-        self, epoch: int, owned: frozenset[Place] | None, *, full: bool
+        self, epoch: int, owned: frozenset[TopicIdPartition] | None, *, full: bool
     ) -> Call[HeartbeatAnswer]:
         call: Call[HeartbeatAnswer] = self.g.call(f"heartbeat of {self.name}")
         if full:

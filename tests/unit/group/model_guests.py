@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import JoinAnswer, SyncAnswer
 from moldau.broker.group.events import Join, Leave, LeavingMember, Sync
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from moldau.broker.wire.consumer_protocol import parse_assignment
 from tests.support.drivers.group_world import Call, GroupWorld
 
@@ -28,7 +28,7 @@ def subscription(topics: Iterable[str], owned: Iterable[tuple[str, int]]) -> byt
 
 
 @dataclass
-class ModelGuest:
+class ModelClassicMember:
     g: GroupWorld
     name: str
     topics: tuple[str, ...]
@@ -36,7 +36,7 @@ class ModelGuest:
     member_id: str = ""
     generation: int = -1
     is_alive: bool = False
-    reading: set[Place] = field(default_factory=set)
+    reading: set[TopicIdPartition] = field(default_factory=set)
     joining: Call[JoinAnswer] | None = None
     syncing: Call[SyncAnswer] | None = None
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from moldau.broker.group.assign.assignors import ASSIGNORS
 from moldau.broker.group.assign.job import Job, Seat
-from moldau.broker.group.topics import Place, TopicFacts
+from moldau.broker.group.topics import TopicFacts, TopicIdPartition
 from tests.support.drivers.group_world import completed
 
-Targets = dict[str, frozenset[Place]]
+Targets = dict[str, frozenset[TopicIdPartition]]
 
 
 def assign(
@@ -28,7 +28,7 @@ def assign(
     return dict(completed(Job("g", 1, ASSIGNORS[name], seats, facts).steps()))
 
 
-def everything(topics: dict[str, int]) -> list[Place]:
+def everything(topics: dict[str, int]) -> list[TopicIdPartition]:
     return [(name.encode(), number) for name, count in topics.items() for number in range(count)]
 
 

@@ -155,7 +155,7 @@ def commit(
     g: ConsumerDriver, member: str, epoch: int, *partitions: tuple[str, int], version: int = 9
 ) -> ErrorCode:
     return g.groups.check_commit(
-        "g", member, None, epoch, g.now, version=version, places=partitions
+        "g", member, None, epoch, g.now, version=version, partitions=partitions
     )
 
 
@@ -177,7 +177,7 @@ def test_8_26_commits_by_epoch() -> None:
     assert commit(g, "b", 1, moved) is ErrorCode.STALE_MEMBER_EPOCH
     topic_id = g.topics["t"].topic_id
     by_id = g.groups.check_commit(
-        "g", "a", None, 1, g.now, version=10, places=[(topic_id, kept[0][1])]
+        "g", "a", None, 1, g.now, version=10, partitions=[(topic_id, kept[0][1])]
     )
     assert by_id is ErrorCode.NONE
 

@@ -283,7 +283,7 @@ def test_8_32_forbidden_by_policy_it_stays() -> None:
     g.form_classic("x", "y")
     g.heartbeat("a", topics=TOPIC)
     g.heartbeat("a", epoch=-1)
-    assert len(g.consumers.guests) == 2
+    assert len(g.consumers.classic_members) == 2
 
 
 def test_8_32_empty_groups_convert_both_ways_under_any_policy() -> None:

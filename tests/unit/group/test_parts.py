@@ -95,7 +95,7 @@ def test_a_transition_that_does_not_exist_is_a_defect() -> None:
     g = GroupDriver()
     g.form("a")
     with pytest.raises(AssertionError, match="Stable -> CompletingRebalance"):
-        g.group.move(GroupState.COMPLETING_REBALANCE, "on purpose")
+        g.group.move(GroupState.COMPLETING_REBALANCE, "on reason")
 
 
 def test_a_head_of_the_consumer_protocol_is_refused_by_versions_that_do_not_know_it() -> None:

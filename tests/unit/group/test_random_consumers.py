@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig, ConsumerLimits
 from moldau.broker.group.modern.group import ConsumerGroup
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from tests.support.drivers.group_world import GroupWorld
 from tests.unit.group.model_consumers import ModelConsumer
 
@@ -168,7 +168,7 @@ class RandomConsumers(RuleBasedStateMachine):
         group = self.group
         if group is None:
             return
-        read: Counter[Place] = Counter()
+        read: Counter[TopicIdPartition] = Counter()
         for client in self.clients:
             if client.is_alive and client.member_id in group.members:
                 read.update(client.reading)

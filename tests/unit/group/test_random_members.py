@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group import Group
-from moldau.broker.group.classic.purposes import SaveReplacement
+from moldau.broker.group.classic.writes import SaveReplacement
 from moldau.broker.group.events import LeavingMember, Protocols, TimerFired
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
@@ -245,9 +245,9 @@ class RandomMembers(RuleBasedStateMachine):
             case GroupState.STABLE:
                 assert not parked_syncs
                 being_stored = {
-                    purpose.new.member_id
-                    for purpose in group._writes.in_flight + group._writes.waiting
-                    if isinstance(purpose, SaveReplacement)
+                    reason.new.member_id
+                    for reason in group._writes.in_flight + group._writes.waiting
+                    if isinstance(reason, SaveReplacement)
                 }
                 assert {member.member_id for member in parked_joins} <= being_stored
 

@@ -11,7 +11,7 @@ import sys
 import uvloop
 
 from moldau.broker.settings.processes import TlsSettings
-from moldau.broker.tls import accepting, admission
+from moldau.broker.tls import accepting, handshake_queue
 from tests.support.drivers.tls_server import tls_served
 
 
@@ -24,7 +24,7 @@ class Echo(asyncio.Protocol):
 
 
 async def main(keystore: str, seconds: float) -> None:
-    admission.HANDSHAKE_S = seconds
+    handshake_queue.HANDSHAKE_S = seconds
     accepting.CHECK_S = 0.1
     async with tls_served(Echo, TlsSettings(keystore=keystore)) as served:
         print(served.address[1], flush=True)

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from moldau.broker.settings.processes import TlsSettings
-from moldau.broker.tls import accepting, admission
+from moldau.broker.tls import accepting, handshake_queue
 from tests.support.brokers.certificates import Certificates
 from tests.support.drivers.connections import until
 from tests.support.drivers.tls_server import connected, in_thread, tls_served
@@ -54,7 +54,7 @@ async def test_a_handshake_that_never_ends_is_ended(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(admission, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(handshake_queue, "HANDSHAKE_S", 0.5)
     monkeypatch.setattr(accepting, "CHECK_S", 0.1)
     begun = (b"", b"\x16", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
     async with tls_served(Echo, tls) as served:
@@ -117,7 +117,7 @@ async def test_garbage_inside_the_handshake_and_behind_it(
 async def test_the_oldest_gives_way_when_there_are_too_many(
     certificates: Certificates, tls: TlsSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "MAX_UNFINISHED", 50)
+    monkeypatch.setattr(handshake_queue, "MAX_UNFINISHED", 50)
     async with tls_served(Echo, tls) as served:
         clients = []
         for _ in range(120):

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from moldau.broker.txn.record import (
     FORMAT,
     GROUP_OFFSETS,
-    Place,
+    TxnPartition,
     TxnRecord,
     TxnState,
     UnknownRecordFormat,
     decode,
     encode,
-    group_place,
+    group_offsets_partition,
 )
-from moldau.broker.txn.serial import LAST, NO_NUMBER, is_after, next_number
+from moldau.broker.txn.transaction_numbers import LAST, NO_NUMBER, is_after, next_number
 
 numbers = st.integers(1, LAST)
 
@@ -78,15 +78,25 @@ RECORD = TxnRecord(
     started_ms=1_700_000_000_000,
     number=2**31 - 1,
     client_version=2,
-    places=(Place("orders", bytes(range(16)), 3), group_place(41)),
+    partitions=(TxnPartition("orders", bytes(range(16)), 3), group_offsets_partition(41)),
 )
 
 
 def test_a_record_comes_back_as_it_was() -> None:
     back = decode(encode(RECORD))
     assert back == RECORD
-    assert type(back.places[0]) is Place
-    assert back.places[1] == (GROUP_OFFSETS, bytes(16), 41)
+    assert type(back.partitions[0]) is TxnPartition
+    assert back.partitions[1] == (GROUP_OFFSETS, bytes(16), 41)
+
+
+def test_partitions_are_stored_under_the_name_that_earlier_versions_read() -> None:
+    stored = msgspec.msgpack.decode(encode(RECORD))
+    assert [name for name in stored if name.startswith("p")] == [
+        "producer_id",
+        "producer_epoch",
+        "previous_producer_id",
+        "places",
+    ]
 
 
 def test_a_record_of_a_newer_version_is_refused() -> None:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.txn.events import Add, MarkersWritten
-from moldau.broker.txn.record import Place, TxnState, encode
+from moldau.broker.txn.record import TxnPartition, TxnState, encode
 from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.transitions import Identity
 from tests.support.drivers.txn_driver import GROUPS, P0, P1, P2
@@ -34,7 +34,7 @@ FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 PLACES = [P0, P1, P2, GROUPS]
 NAMES = ["t", "u"]
 names = st.sampled_from(NAMES)
-places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)
+partitions = st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)
 
 
 class RandomProducers(RuleBasedStateMachine):
@@ -69,7 +69,7 @@ class RandomProducers(RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        places=places,
+        partitions=partitions,
         commit=st.booleans(),
         steps=st.integers(1, 8),
         store_answers=st.booleans(),
@@ -78,7 +78,7 @@ class RandomProducers(RuleBasedStateMachine):
     def one_works(
         self,
         data: st.DataObject,
-        places: list[Place],
+        partitions: list[TxnPartition],
         commit: bool,
         steps: int,
         store_answers: bool,
@@ -86,16 +86,18 @@ class RandomProducers(RuleBasedStateMachine):
     ) -> None:
         producer = data.draw(st.sampled_from(self.producers[-4:]))
         for _ in range(steps):
-            producer.cooperate(places, commit)
+            producer.cooperate(partitions, commit)
             if store_answers:
                 self._serve(logs_answer)
 
     @rule(
         data=st.data(),
         what=st.sampled_from(["init", "goes on", "add", "verify", "peer", "commit", "abort"]),
-        places=places,
+        partitions=partitions,
     )
-    def one_misbehaves(self, data: st.DataObject, what: str, places: list[Place]) -> None:
+    def one_misbehaves(
+        self, data: st.DataObject, what: str, partitions: list[TxnPartition]
+    ) -> None:
         """It sends something, whatever it has sent before; the answer before is not heard."""
         producer = data.draw(st.sampled_from(self.producers))
         producer.hear()
@@ -109,25 +111,25 @@ class RandomProducers(RuleBasedStateMachine):
                 producer.end(what == "commit")
             case _:
                 producer.add(
-                    *places,
+                    *partitions,
                     verify_only=what == "verify",
                     waits=what != "peer",
                 )
 
     @rule(
         data=st.data(),
-        joins=st.lists(st.tuples(places, st.booleans(), st.booleans()), min_size=2, max_size=6),
+        joins=st.lists(st.tuples(partitions, st.booleans(), st.booleans()), min_size=2, max_size=6),
     )
     def batches_join(
-        self, data: st.DataObject, joins: list[tuple[list[Place], bool, bool]]
+        self, data: st.DataObject, joins: list[tuple[list[TxnPartition], bool, bool]]
     ) -> None:
         """Batches of one producer to several partitions, asked for by their leaders."""
         producer = data.draw(st.sampled_from(self.producers))
         producer.hear()
-        for places, verify_only, waits in joins:
+        for partitions, verify_only, waits in joins:
             self.world.ask(
                 producer.name,
-                lambda call, p=places, v=verify_only, w=waits: Add(
+                lambda call, p=partitions, v=verify_only, w=waits: Add(
                     call, *producer.identity, tuple(p), v, 5, w
                 ),
             )
@@ -242,8 +244,8 @@ class RandomProducers(RuleBasedStateMachine):
                 assert one.write is not None or TimerKind.PERSIST_RETRY in kinds
             if record.state.is_ending:
                 assert [m for m in world.markers if m.transactional_id == name]
-            assert sorted(one.places) == sorted(record.places)
-            assert bool(record.places) == (
+            assert sorted(one.partitions) == sorted(record.partitions)
+            assert bool(record.partitions) == (
                 record.state is TxnState.ONGOING or record.state.is_ending
             )
 

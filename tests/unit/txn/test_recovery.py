@@ -146,7 +146,7 @@ def test_what_the_store_lost_is_written_again() -> None:
     ongoing = t.record()
     t.lose_tail(kept)
     assert t.record().revision > ongoing.revision
-    assert t.record().places == (P0,)
+    assert t.record().partitions == (P0,)
     assert not t.all_markers
     assert t.end(who, commit=True)
 
@@ -179,7 +179,7 @@ def test_an_open_transaction_can_only_be_aborted_if_its_records_may_be_lost(
         assert error(t.call_end(who, commit=True, version=version)) is refusal
     assert t.add(who, P2) == 1  # no harm: it is aborted as well
     who = t.end(who, commit=False, version=version)
-    assert {(each.commit, each.places) for each in t.all_markers} == {(False, (P0, P1, P2))}
+    assert {(each.commit, each.partitions) for each in t.all_markers} == {(False, (P0, P1, P2))}
     # Its producer goes on.
     assert t.add(who, P0) == 2
     t.end(who, commit=True, version=version)
@@ -390,13 +390,13 @@ def test_what_only_the_store_knows_to_be_open_is_aborted(commit: bool) -> None:
     who = t.init()
     t.add(who, P0)
     kept = dict(t.stored)
-    for place in (P1, P2):
+    for partition in (P1, P2):
         who = t.end(who, commit=commit)
-        t.add(who, place)
+        t.add(who, partition)
     who = t.end(who, commit=True)
     t.all_markers.clear()
     t.lose_tail(kept)
-    assert [(m.number, m.commit, m.places) for m in t.all_markers] == [
+    assert [(m.number, m.commit, m.partitions) for m in t.all_markers] == [
         (1, False, (P0,)),
         (3, True, (P2,)),
     ]

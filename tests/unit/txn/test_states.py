@@ -52,7 +52,7 @@ def test_init_gives_the_next_epoch(state: str, goes_on: bool) -> None:
     new = t.init(who) if goes_on else t.init()
     assert new == (who.producer_id, who.producer_epoch + 1)
     t.assert_state("Empty")
-    assert t.record().places == ()
+    assert t.record().partitions == ()
     assert t.record().state == "Empty"
 
 
@@ -96,7 +96,7 @@ def test_add_opens_the_next_transaction(state: str) -> None:
     number = t.record().number
     assert t.add(who, P1) == number + 1
     t.assert_state("Ongoing")
-    assert t.record().places == (P1,)
+    assert t.record().partitions == (P1,)
     assert t.record().started_ms == t.now
 
 
@@ -104,7 +104,7 @@ def test_add_to_an_open_transaction() -> None:
     t, who = in_state("Ongoing")
     t.sleep(10)
     assert t.add(who, P1, P0, P1) == 1
-    assert t.record().places == (P0, P1)
+    assert t.record().partitions == (P0, P1)
     assert t.record().started_ms == t.now - 10
 
 
@@ -117,7 +117,7 @@ def test_add_waits_for_the_transaction_before(state: str, version: int) -> None:
     t.markers_done()
     assert call.answer.number == 2
     t.assert_state("Ongoing")
-    assert t.record().places == (P1,)
+    assert t.record().partitions == (P1,)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -200,7 +200,7 @@ def test_end_v5_of_an_open_transaction_raises_the_epoch(commit: bool) -> None:
     (markers,) = t.markers
     assert markers.commit is commit
     assert (markers.producer_epoch, markers.number) == (who.producer_epoch + 1, 1)
-    assert markers.places == (P0,)
+    assert markers.partitions == (P0,)
 
 
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])

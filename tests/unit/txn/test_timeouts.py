@@ -15,7 +15,7 @@ def timed_out(*, restart: bool = False) -> tuple[TxnDriver, Identity]:
     who = t.init()
     t.add(who, P0)
     t.sleep(TIMEOUT_MS - 1_000)
-    t.add(who, P1)  # the deadline counts from the first place
+    t.add(who, P1)  # the deadline counts from the first partition
     if restart:
         t.restart()
     t.sleep(999)
@@ -31,7 +31,7 @@ def test_7_17_a_transaction_over_its_timeout_is_aborted(restart: bool) -> None:
     (markers,) = t.all_markers
     assert not markers.commit
     assert markers.producer_epoch == who.producer_epoch + 1
-    assert markers.places == (P0, P1)
+    assert markers.partitions == (P0, P1)
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -121,7 +121,7 @@ def test_a_timeout_while_a_place_is_being_stored() -> None:
     t.write_done()
     (markers,) = t.markers
     assert not markers.commit
-    assert markers.places == (P0, P1)
+    assert markers.partitions == (P0, P1)
 
 
 def test_a_timeout_while_the_commit_is_being_stored_comes_too_late() -> None:
@@ -183,7 +183,7 @@ def test_complete_is_stored_after_an_idle_second() -> None:
     assert t.writes_asked == writes
     t.sleep(1)
     assert t.record().state == "CompleteCommit"
-    assert t.record().places == ()
+    assert t.record().partitions == ()
     assert t.writes_asked == writes + 1
     t.sleep(60_000)
     assert t.writes_asked == writes + 1

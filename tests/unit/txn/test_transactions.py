@@ -48,7 +48,7 @@ def test_what_is_shown() -> None:
     who = t.init()
     shown = t.transactions.describe("t")
     assert shown is not None
-    assert (shown.state, shown.started_ms, shown.places) == ("Empty", -1, ())
+    assert (shown.state, shown.started_ms, shown.partitions) == ("Empty", -1, ())
     started = t.now
     t.add(who, P0, GROUPS)
     t.sleep(5)
@@ -60,7 +60,7 @@ def test_what_is_shown() -> None:
     assert shown == t.transactions.describe("t")
     assert (shown.producer_id, shown.producer_epoch) == new
     assert (shown.state, shown.started_ms, shown.number) == ("PrepareCommit", started, 1)
-    assert shown.places == (P0, GROUPS)
+    assert shown.partitions == (P0, GROUPS)
     assert by_id["u"].timeout_ms == 1_000
 
 

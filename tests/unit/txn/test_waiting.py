@@ -18,7 +18,7 @@ def test_the_next_transaction_is_begun_at_once_after_end_txn() -> None:
         assert (first.answer.number, second.answer.number) == (number, number)
         assert first.answer.error is second.answer.error is ErrorCode.NONE
         who = t.end(who, commit=True)
-        assert t.record().places == (P0, P1)
+        assert t.record().partitions == (P0, P1)
 
 
 def test_after_100_ms_the_client_is_asked_to_come_again() -> None:
@@ -106,7 +106,7 @@ def test_those_that_wait_are_served_in_their_order() -> None:
     assert add.answer.number == more.answer.number == 2
     assert abort.answer.producer_epoch == who.producer_epoch + 1
     assert error(late) is ErrorCode.PRODUCER_FENCED
-    assert [(m.number, m.commit, m.places) for m in t.all_markers] == [
+    assert [(m.number, m.commit, m.partitions) for m in t.all_markers] == [
         (1, True, (P0,)),
         (2, False, (P1, P2)),
     ]

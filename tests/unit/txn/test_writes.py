@@ -82,7 +82,7 @@ def test_another_producer_is_refused_whatever_is_stored() -> None:
 def test_adds_share_the_next_write() -> None:
     t, who = ongoing()
     calls = [t.call_add(who, P1)]
-    calls += [t.call_add(who, place) for place in (P2, GROUPS, P2)]
+    calls += [t.call_add(who, partition) for partition in (P2, GROUPS, P2)]
     fenced = t.call_add(Identity(who.producer_id, who.producer_epoch + 7), P2)
     verify = t.call_verify(who, GROUPS)
     asked = t.writes_asked
@@ -94,7 +94,7 @@ def test_adds_share_the_next_write() -> None:
     assert all(call.answer.number == 1 for call in calls)
     assert verify.answer.missing == frozenset()
     assert t.writes_asked == asked + 1
-    assert t.record().places == (P0, P1, P2, GROUPS)
+    assert t.record().partitions == (P0, P1, P2, GROUPS)
 
 
 def test_end_waits_for_the_places_that_came_before_it() -> None:
@@ -109,7 +109,7 @@ def test_end_waits_for_the_places_that_came_before_it() -> None:
     t.write_done()
     assert end.answer.error is ErrorCode.NONE
     assert error(late) is ErrorCode.PRODUCER_FENCED
-    assert t.markers[0].places == (P0, P1, P2)
+    assert t.markers[0].partitions == (P0, P1, P2)
 
 
 def test_a_topic_created_again_is_another_place() -> None:
@@ -118,7 +118,7 @@ def test_a_topic_created_again_is_another_place() -> None:
     again = P0._replace(topic_id=b"x" * 16)
     assert t.call_verify(who, again).answer.missing == {again}
     t.add(who, again)
-    assert t.record().places == (P0, again)
+    assert t.record().partitions == (P0, again)
 
 
 def test_an_add_of_nothing_writes_nothing() -> None:
@@ -213,7 +213,7 @@ def test_an_add_that_failed(stored: bool) -> None:
     again = t.call_add(who, P1)
     t.write_done()
     assert again.answer.number == 1
-    assert t.record().places == (P1,)
+    assert t.record().partitions == (P1,)
 
 
 def test_an_add_that_failed_but_was_stored_times_out_after_a_restart() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from moldau.broker.errors import ErrorCode
 from moldau.broker.txn.effects import AddAnswer, EndAnswer, InitAnswer, Persist, WriteMarkers
 from moldau.broker.txn.events import Add, End, Init, Request
-from moldau.broker.txn.record import Place, TxnRecord, decode
+from moldau.broker.txn.record import TxnPartition, TxnRecord, decode
 from moldau.broker.txn.transitions import NONE, Identity, previous
 from tests.support.drivers.txn_driver import TxnDriver
 from tests.support.drivers.txn_world import Call
@@ -67,11 +67,11 @@ class Witness:
         """What was answered before the last new process."""
         self.removed: set[str] = set()
         """Ids that were removed from the store."""
-        self.joined: dict[tuple[int, int], set[Place]] = {}
+        self.joined: dict[tuple[int, int], set[TxnPartition]] = {}
         """Places that were answered to be in the transaction, by producer id and number."""
         self.outcomes: dict[tuple[int, int], bool] = {}
         """How the transaction ended, as its producer was answered."""
-        self.marked: dict[tuple[int, int], tuple[bool, set[Place]]] = {}
+        self.marked: dict[tuple[int, int], tuple[bool, set[TxnPartition]]] = {}
         """What was asked to be written."""
 
     # --- answers ---
@@ -90,7 +90,7 @@ class Witness:
                 self._init_answered(name, asked_by)
             case AddAnswer():
                 assert isinstance(event, Add)
-                if event.places and not answer.missing:
+                if event.partitions and not answer.missing:
                     self._add_answered(name, asked_by, event, answer)
             case EndAnswer():
                 assert asked_by not in self.fenced.get(name, ()), f"{asked_by} ended though fenced"
@@ -134,12 +134,12 @@ class Witness:
         assert asked_by == self.latest[name], f"{asked_by} joined, {self.latest[name]} is newer"
         stored = self._stored(name)
         assert stored.number == answer.number
-        assert set(event.places) <= set(stored.places)
+        assert set(event.partitions) <= set(stored.partitions)
         assert not [one for one in self.world.markers if one.transactional_id == name]
         key = (asked_by.producer_id, answer.number)
         assert key not in self.marked, "joined a transaction that has ended"
         assert key not in self.outcomes
-        self.joined.setdefault(key, set()).update(event.places)
+        self.joined.setdefault(key, set()).update(event.partitions)
 
     def ended(self, producer_id: int, number: int, commit: bool) -> None:
         """The producer of that transaction was answered how it ended."""
@@ -154,7 +154,7 @@ class Witness:
 
     def markers_asked(self, markers: WriteMarkers) -> None:
         key = (markers.producer_id, markers.number)
-        places = set(markers.places)
+        places = set(markers.partitions)
         assert self.marked.setdefault(key, (markers.commit, places)) == (markers.commit, places)
         self._check(key)
 
@@ -190,7 +190,7 @@ class Producer:
         version = 5 if self.v2 else 3
         self._send(Init(None, self.timeout_ms, *self.identity, version=version))
 
-    def add(self, *places: Place, verify_only: bool = False, waits: bool = True) -> None:
+    def add(self, *places: TxnPartition, verify_only: bool = False, waits: bool = True) -> None:
         version = 5 if self.v2 else 3
         self._send(Add(None, *self.identity, places, verify_only, version, waits))
 
@@ -224,7 +224,7 @@ class Producer:
                         call,
                         request.producer_id,
                         request.producer_epoch,
-                        request.places,
+                        request.partitions,
                         request.verify_only,
                         request.version,
                         request.waits,
@@ -267,7 +267,7 @@ class Producer:
             case Init():
                 self.identity = Identity(answer.producer_id, answer.producer_epoch)
                 self.number = None
-            case Add(verify_only=False) if request.places:
+            case Add(verify_only=False) if request.partitions:
                 self.number = answer.number
             case End():
                 if self.number is not None:
@@ -281,7 +281,7 @@ class Producer:
         if error is not ErrorCode.INVALID_TXN_STATE:
             self.is_dead = True
 
-    def cooperate(self, places: list[Place], commit: bool) -> None:
+    def cooperate(self, places: list[TxnPartition], commit: bool) -> None:
         """The next step of a transaction."""
         self.hear()
         if self.is_dead or self.is_busy:

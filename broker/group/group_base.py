@@ -1,4 +1,4 @@
-"""What a group of any protocol has: identity, effects, timers, and one write at a time."""
+"""The base of groups of any protocol: identity, effects, timers, and one write at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from moldau.broker.group.events import Event
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
-from moldau.broker.group.writes import DeleteGroup, Purpose, SaveGroup, Writes
+from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason, Writes
 
 
-class Machine(ABC):
-    """`now_ms` is epoch milliseconds and must never go back: the coordinator reads the wall clock
-    once, at its start, and adds the monotonic clock. A group never keeps an effect."""
+class GroupBase(ABC):
+    """A group. `now_ms` is in epoch milliseconds and must never go back: the coordinator reads the
+    wall clock once, at its start, and adds the monotonic clock. A group never keeps an effect."""
 
     def __init__(
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
@@ -29,7 +29,7 @@ class Machine(ABC):
         self.ids = ids
         self.now_ms = now_ms
         self.generation_id = 0
-        """Of a group of the consumer protocol: the group epoch."""
+        """For a group of the consumer protocol, the group epoch."""
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.effects: list[Effect] = []
@@ -43,37 +43,37 @@ class Machine(ABC):
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         self.now_ms = now_ms
         handler = self.handlers.get(type(event))
-        if handler is not None:  # else of another protocol: the group was converted meanwhile
+        if handler is not None:  # otherwise of another protocol: the group was converted meanwhile
             handler(self, event)
         return self.finish(type(event).__name__)
 
     def store_again(self, now_ms: int) -> list[Effect]:
-        """The store lost what it had of the group."""
+        """Store the group again, since the store lost its record."""
         self.now_ms = now_ms
         if self.state is not GroupState.DEAD:
             self.store(SaveGroup())
         return self.take_effects()
 
     def unload(self, now_ms: int) -> list[Effect]:
-        """Another worker owns the group from now on: what waits gets NOT_COORDINATOR, all timers
-        are cancelled. What is stored stays. The outcome of a write in flight need not be
+        """Give the group up to another worker: waiting requests get NOT_COORDINATOR, and all timers
+        are cancelled. The stored record stays. The outcome of a write in flight need not be
         reported."""
         self.now_ms = now_ms
         self.end()
         return self.take_effects()
 
     def finish(self, reason: str) -> list[Effect]:
-        """At the end of every event."""
+        """Called at the end of every event."""
         return self.take_effects()
 
     # --- what a protocol adds ---
 
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]]
-    """What is done with each kind of event."""
+    """The handler of each kind of event."""
 
     @abstractmethod
     def end(self) -> None:
-        """The part of `unload` that differs."""
+        """The part of `unload` that differs between protocols."""
 
     @abstractmethod
     def check_commit(
@@ -84,45 +84,46 @@ class Machine(ABC):
         now_ms: int,
         *,
         version: int,
-        places: Iterable[tuple[str | bytes, int]] = (),
+        partitions: Iterable[tuple[str | bytes, int]] = (),
         transactional: bool = False,
     ) -> ErrorCode:
-        """Whether this member may commit offsets of these partitions, by topic name or id, now."""
+        """Check whether this member may now commit offsets of these partitions, by topic name or
+        id."""
 
     @abstractmethod
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether OffsetFetch v9+ of this member is answered."""
+        """Check whether OffsetFetch v9+ of this member may be answered."""
 
     @abstractmethod
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics all members subscribe to. None: unknown, any topic may be among them."""
+        """Return the topics that members subscribe to, or None if unknown: it may be any topic."""
 
     @abstractmethod
     def expires_from_ms(self, commit_ms: int) -> int | None:
-        """From when the retention of an offset counts. None: nothing expires now."""
+        """Return when the retention of an offset starts, or None if nothing expires now."""
 
     @property
     @abstractmethod
     def is_forgettable(self) -> bool:
-        """Without offsets nothing is left of the group: it can be ended with a `Delete` event."""
+        """True if nothing but offsets is left of the group. Without them `Delete` can end it."""
 
     @property
     @abstractmethod
     def subscribes(self) -> bool:
-        """Its members subscribe to topics, so offsets of other topics may be deleted any time."""
+        """True if members subscribe to topics, so that offsets of other topics may be deleted."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many members it has."""
+        """The number of members."""
 
     @abstractmethod
     def owners(self) -> list[PartitionOwner]:
-        """The partitions of each member."""
+        """Return the partitions of each member."""
 
     @abstractmethod
     def describe(self) -> GroupView:
-        """For DescribeGroups."""
+        """Return the view for DescribeGroups."""
 
     @abstractmethod
     def listing(self) -> GroupListing: ...
@@ -133,11 +134,11 @@ class Machine(ABC):
 
     @abstractmethod
     def _persist(self, revision: int) -> Persist:
-        """Stores the group as it is restored after a restart."""
+        """Emit the write from which the group is restored after a restart."""
 
     @property
     def is_gone(self) -> bool:
-        """Dead, and nothing is left to be done: drop it."""
+        """True if the group is Dead and nothing is left to be done: drop it."""
         return self.state is GroupState.DEAD and self.is_at_rest
 
     # --- effects ---
@@ -170,7 +171,7 @@ class Machine(ABC):
         self._extended.clear()
 
     def is_due(self, key: TimerKey) -> bool:
-        """True if a timer that fired is to be acted on; it is then no longer armed."""
+        """True if a timer that fired has to be acted on. It is then no longer armed."""
         at_ms = self._armed.get(key)
         if at_ms is None:
             return False
@@ -188,25 +189,25 @@ class Machine(ABC):
 
     # --- writes ---
 
-    def store(self, purpose: Purpose) -> None:
-        """Store the group as it is now, or as it is when the write in flight has ended."""
-        self._writes.waiting.append(purpose)
+    def store(self, reason: WriteReason) -> None:
+        """Store the group as it is now, or as it is once the write in flight has ended."""
+        self._writes.waiting.append(reason)
         self.begin_write()
 
     def store_later(self) -> None:
-        """After a failed write that no other write follows."""
+        """Retry a failed write later, if no other write follows."""
         self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
 
     def begin_write(self) -> None:
         """Start a write if one is wanted and none is in flight.
 
-        In mid-rebalance there is nothing to write: what was wanted is out of date, and the end of
-        the rebalance brings a write of its own.
+        During a rebalance there is nothing to write: earlier requests to write are out of date, and
+        the end of the rebalance writes the group anyway.
         """
         writes = self._writes
         if writes.in_flight or not writes.waiting:
             return
-        if any(type(purpose) is DeleteGroup for purpose in writes.waiting):
+        if any(type(reason) is DeleteGroup for reason in writes.waiting):
             self.effects.append(Persist(self.group_id, self.identity, writes.begin(), None))
         elif self._is_durable_point():
             self.effects.append(self._persist(writes.begin()))
@@ -215,7 +216,7 @@ class Machine(ABC):
 
     @property
     def revision(self) -> int:
-        """Of the last write that was begun."""
+        """The revision of the last write that was begun."""
         return self._writes.revision
 
     @property
@@ -224,13 +225,13 @@ class Machine(ABC):
 
     @property
     def is_at_rest(self) -> bool:
-        """No write in flight and no timer armed: nothing will happen by itself."""
+        """True without a write in flight or an armed timer: nothing will happen by itself."""
         return not self.is_writing and not self._armed
 
-    def end_write(self, revision: int) -> list[Purpose]:
+    def end_write(self, revision: int) -> list[WriteReason]:
         return self._writes.end(revision)
 
-    def abandon_writes(self) -> list[Purpose]:
+    def abandon_writes(self) -> list[WriteReason]:
         return self._writes.abandon()
 
     def continue_revisions(self, revision: int) -> None:

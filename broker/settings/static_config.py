@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.processes import UNLIMITED, WorkerSettings
+from moldau.broker.settings.kafka.config_key import CountsByAddress
+from moldau.broker.settings.processes import UNLIMITED, ConnectionLimits, WorkerSettings
 
 
 def static_config(
@@ -35,4 +36,14 @@ def static_config(
             "log.dirs": log_dirs,
             "socket.request.max.bytes": str(settings.max_request_bytes),
         }
+    )
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """The connection limits that a broker configuration sets."""
+    return ConnectionLimits(
+        config.get_int("max.connections"),
+        config.get_int("max.connections.per.ip"),
+        CountsByAddress.read(config.get("max.connections.per.ip.overrides")),
+        config.get_int("max.connection.creation.rate"),
     )

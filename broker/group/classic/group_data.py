@@ -1,6 +1,6 @@
-"""What every transition of a classic group uses: its data, sessions, and what is stored of it.
+"""The data of a classic group, its sessions, and its stored record. Every transition uses these.
 
-The transitions are functions over `Core` in modules of their own; none is called from here.
+The transitions are functions over `GroupData` in other modules; none is called from here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from functools import partial
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.members import Member, Roster
-from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.classic.states import PREVIOUS
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
@@ -21,27 +20,28 @@ from moldau.broker.group.effects import (
     SyncAnswer,
 )
 from moldau.broker.group.generations import following
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.record import GroupRecord, MemberRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.views import Owners
+from moldau.broker.group.views import Owners, owners_in
 
 
-class Core(Machine):
+class GroupData(GroupBase):
     def __init__(
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:
         super().__init__(group_id, identity, config, ids, now_ms)
         self.min_generation = 0
-        """The next generation is not below it: members may have seen more than was restored."""
+        """Lower bound of the next generation: members may have seen generations that were not
+        restored."""
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.roster = Roster()
         self.awaited_syncs: set[str] = set()
         """Members of this generation that have not sent their Sync yet."""
         self.assignments: dict[str, bytes] | None = None
-        """The leader's, while they are being stored."""
+        """The leader's assignments, while they are being stored."""
         self.initial_since_ms: int | None = None
         """When a PreparingRebalance that started from Empty began; otherwise None."""
         self.joined_in_window = False
@@ -77,7 +77,7 @@ class Core(Machine):
         )
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE if this is a member. A static member must use its current member id."""
+        """Return NONE for a member. A static member must use its current member id."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if instance_id is not None:
@@ -150,9 +150,9 @@ class Core(Machine):
         return Persist(self.group_id, self.identity, revision, record, owners=owners)
 
     def _record(self, revision: int) -> GroupRecord:
-        """The group as it is restored after a restart.
+        """Build the record from which the group is restored after a restart.
 
-        While assignments are being stored, that is the Stable group that they make it.
+        While assignments are being stored, the record shows the Stable group that they will make.
         """
         becoming = self.assignments
         return GroupRecord(

@@ -1,4 +1,4 @@
-"""Which topics expressions stand for, and what it means for a group that topics change."""
+"""Resolves the patterns of a group to topics, and reacts to topics that change."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from moldau.broker.group.effects import Resolve
 from moldau.broker.group.events import Resolved, TopicsChanged
 from moldau.broker.group.modern import target
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.timers import TimerKind
 
 
-def check(group: ConsumerCore) -> None:
-    """Resolve expressions that were not used before."""
+def check(group: ConsumerGroupData) -> None:
+    """Resolve patterns that were not in use before."""
     known = group.subscriptions.patterns
     if group.resolving or not known:
         return
@@ -21,22 +21,24 @@ def check(group: ConsumerCore) -> None:
         _resolve(group, fresh, None)
 
 
-def restored(group: ConsumerCore) -> None:
-    """All topics once: some may have been made while the group was not loaded."""
+def restored(group: ConsumerGroupData) -> None:
+    """Match all topics once: some may have been created while the group was not loaded."""
     if group.subscriptions.patterns:
         _resolve(group, tuple(group.subscriptions.patterns), None)
 
 
-def _resolve(group: ConsumerCore, patterns: tuple[str, ...], names: frozenset[str] | None) -> None:
+def _resolve(
+    group: ConsumerGroupData, patterns: tuple[str, ...], names: frozenset[str] | None
+) -> None:
     group.resolving = True
     group.effects.append(Resolve(group.group_id, patterns, names))
 
 
-def resolved(group: ConsumerCore, event: Resolved) -> None:
+def resolved(group: ConsumerGroupData, event: Resolved) -> None:
     group.resolving = False
     group.last_match_ms = group.now_ms
     if event.matches is None:
-        # A defect of ours: what is known of them stays, and they are matched again soon.
+        # This is a defect in the broker: keep the known matches, and try again soon.
         group.refresh_ms = group.now_ms + group.config.consumer.pattern_pause_ms
     else:
         _take_over(group, event.matches, of_all=event.of_all)
@@ -45,7 +47,9 @@ def resolved(group: ConsumerCore, event: Resolved) -> None:
     target.check(group)
 
 
-def _take_over(group: ConsumerCore, matches: Mapping[str, frozenset[str]], *, of_all: bool) -> None:
+def _take_over(
+    group: ConsumerGroupData, matches: Mapping[str, frozenset[str]], *, of_all: bool
+) -> None:
     if of_all:
         group.refresh_ms = group.now_ms + group.config.consumer.pattern_refresh_ms
     changed = [
@@ -58,7 +62,7 @@ def _take_over(group: ConsumerCore, matches: Mapping[str, frozenset[str]], *, of
         group.raise_epoch("expressions stand for other topics")
 
 
-def _arm(group: ConsumerCore) -> None:
+def _arm(group: ConsumerGroupData) -> None:
     if not group.subscriptions.patterns:
         group.unmatched.clear()
         group.cancel(TimerKind.PATTERNS)
@@ -69,7 +73,7 @@ def _arm(group: ConsumerCore) -> None:
     group.arm(TimerKind.PATTERNS, max(at_ms, group.now_ms))
 
 
-def timer_fired(group: ConsumerCore) -> None:
+def timer_fired(group: ConsumerGroupData) -> None:
     patterns = tuple(group.subscriptions.patterns)
     if not patterns or group.resolving:
         return
@@ -84,7 +88,7 @@ def timer_fired(group: ConsumerCore) -> None:
         _arm(group)
 
 
-def topics_changed(group: ConsumerCore, event: TopicsChanged) -> None:
+def topics_changed(group: ConsumerGroupData, event: TopicsChanged) -> None:
     if not group.members:
         return
     if group.subscriptions.rehash(event.names):

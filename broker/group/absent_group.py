@@ -1,4 +1,4 @@
-"""What requests are answered that fail as a whole, or concern a group that does not exist."""
+"""Answers to requests that fail as a whole, or that name a group that does not exist."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from moldau.broker.group.effects import (
 from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
 
 
-def answer_unknown(config: GroupConfig, group_id: str, event: Request) -> Answer:
-    """To a request that creates no group."""
+def answer_absent(config: GroupConfig, group_id: str, event: Request) -> Answer:
+    """Answer a request that does not create the group."""
     match event:
         case Join():
             error = join.check_request(config, event)
@@ -51,7 +51,7 @@ def not_of_this_kind(group_id: str) -> HeartbeatAnswer:
 
 
 def refuse(event: Request, error: ErrorCode) -> Answer:
-    """The answer to a request that fails as a whole."""
+    """Answer a request that fails as a whole."""
     match event:
         case Join():
             return JoinAnswer(error, event.member_id)

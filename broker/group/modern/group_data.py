@@ -1,13 +1,12 @@
-"""What every transition of a group of the consumer protocol uses: its data, sessions, answers.
+"""The data of a group of the consumer protocol, its sessions and its answers. Every transition uses
+these.
 
-The transitions are functions over `ConsumerCore` in modules of their own; none is called from here.
+The transitions are functions over `ConsumerGroupData` in other modules; none is called from here.
 """
 
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Mapping
-from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
@@ -21,7 +20,7 @@ from moldau.broker.group.effects import (
     StateChanged,
 )
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.machine import Machine
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern.members import NOWHERE, Member, MemberState
 from moldau.broker.group.modern.reconcile import Step
 from moldau.broker.group.modern.subscriptions import Subscriptions
@@ -29,14 +28,12 @@ from moldau.broker.group.modern.writes import PendingAnswer, Unsaved
 from moldau.broker.group.record import ConsumerRecord, StoredPattern
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
-from moldau.broker.group.topics import Place, TopicsSeen
+from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, TopicLookup
 from moldau.broker.group.views import CONSUMER, Owners
 from moldau.broker.group.writes import SaveGroup
 
-_Places: TypeAlias = Mapping[Place, int]
 
-
-class ConsumerCore(Machine, ABC):
+class ConsumerGroupData(GroupBase, ABC):
     def __init__(
         self,
         group_id: str,
@@ -44,20 +41,21 @@ class ConsumerCore(Machine, ABC):
         config: GroupConfig,
         ids: IdGenerator,
         now_ms: int,
-        topics: TopicsSeen,
+        topics: TopicLookup,
     ) -> None:
         super().__init__(group_id, identity, config, ids, now_ms)
         self.topics = topics
         self.target_epoch = 0
         self.min_epoch = 0
-        """The next group epoch is not below it: members may have seen more than was restored."""
+        """Lower bound of the next group epoch: members may have seen epochs that were not
+        restored."""
         self.assignor = ""
-        """Of the target."""
+        """The assignor of the target."""
         self.members: dict[str, Member] = {}
         self.by_instance: dict[str, Member] = {}
-        self.guests: dict[str, Member] = {}
-        """Classic members."""
-        self.holders: dict[Place, Member] = {}
+        self.classic_members: dict[str, Member] = {}
+        """The members that use the classic protocol."""
+        self.holders: dict[TopicIdPartition, Member] = {}
         self.subscriptions = Subscriptions(topics)
         self.resting = 0
         """How many members have reached the target."""
@@ -65,17 +63,17 @@ class ConsumerCore(Machine, ABC):
         """The epoch for which a target is being computed."""
         self.last_target_ms: int | None = None
         self.asking: list[tuple[str, ConsumerHeartbeat]] = []
-        """Heartbeats, by member id, that wait for the target that is being computed."""
+        """Heartbeats, by member id, that wait for the target being computed."""
         self.resolving = False
         self.unmatched: set[str] = set()
-        """New topics that no expression has been matched with."""
+        """New topics that have not been matched with the patterns yet."""
         self.last_match_ms = 0
         self.refresh_ms = 0
-        """When expressions are matched with all topics again."""
+        """When patterns are matched with all topics again."""
         self.unsaved = Unsaved()
         self.head_changed = False
         self.reason = ""
-        """Of the last change, for the log."""
+        """The reason of the last change, for the log."""
 
     @property
     def limits(self) -> ConsumerLimits:
@@ -99,12 +97,12 @@ class ConsumerCore(Machine, ABC):
 
     @property
     def becomes_classic(self) -> bool:
-        """Only classic members are left, and they may go on by themselves."""
+        """True if only classic members are left and the group may become classic."""
         config = self.config
         return (
             self.state is not GroupState.DEAD
-            and bool(self.guests)
-            and len(self.guests) == len(self.members)
+            and bool(self.classic_members)
+            and len(self.classic_members) == len(self.members)
             and config.consumer.downgrades
             and len(self.members) <= config.max_size
         )
@@ -121,12 +119,13 @@ class ConsumerCore(Machine, ABC):
         return GroupState.STABLE
 
     def finish(self, reason: str) -> list[Effect]:
-        """At the end of every event: report the state, begin a write if one is wanted."""
+        """End an event: report the state, and begin a write if one is wanted."""
         state = self.state_now()
         if state is not self.state:
             self._move(state, self.reason or reason)
         self.reason = ""
-        # A target that has just been asked for mostly comes at once, and is stored along.
+        # A target that was just requested is usually ready at once, and is then stored by the same
+        # write.
         if not any(type(effect) is Assign for effect in self.effects):
             if (self.unsaved.changed or self.head_changed) and not self._writes.waiting:
                 is_retrying = TimerKey(self.group_id, TimerKind.PERSIST_RETRY) in self._armed
@@ -154,22 +153,23 @@ class ConsumerCore(Machine, ABC):
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.by_instance[member.instance_id] = member
-        if member.guest is not None:
-            self.guests[member.member_id] = member
+        if member.classic is not None:
+            self.classic_members[member.member_id] = member
         self.subscriptions.add(member)
         self.rest(member)
 
     def remove(self, member: Member, change: MemberChange | None) -> None:
-        """Its partitions are free at once. What waits for it gets UNKNOWN_MEMBER_ID."""
+        """Remove a member. Its partitions are free at once, and its pending requests get
+        UNKNOWN_MEMBER_ID."""
         self._refuse(member.member_id)
         self.unrest(member)
         del self.members[member.member_id]
         if member.instance_id is not None and self.by_instance[member.instance_id] is member:
             del self.by_instance[member.instance_id]
-        self.guests.pop(member.member_id, None)
+        self.classic_members.pop(member.member_id, None)
         self.release(member)
         self.subscriptions.remove(member)
-        for kind in (TimerKind.REVOKE, TimerKind.GUEST_JOIN, TimerKind.GUEST_SYNC):
+        for kind in (TimerKind.REVOKE, TimerKind.CLASSIC_JOIN, TimerKind.CLASSIC_SYNC):
             self.cancel(kind, member.member_id)
         if member.session_timer_ms is not None:
             member.session_timer_ms = None
@@ -192,11 +192,11 @@ class ConsumerCore(Machine, ABC):
         )
 
     def changed(self, member: Member) -> None:
-        """It has to be stored."""
+        """Note that this member has to be stored."""
         self.unsaved.changed[member.member_id] = None
 
     def rest(self, member: Member) -> None:
-        """Note whether it has anything to ask for."""
+        """Note whether the member has anything left to ask for."""
         is_there = member.state is MemberState.STABLE and member.epoch == self.target_epoch
         if is_there and member.rests_at != self.target_epoch:
             member.rests_at = self.target_epoch
@@ -210,13 +210,13 @@ class ConsumerCore(Machine, ABC):
         member.rests_at = NOWHERE
 
     def hold(self, member: Member) -> None:
-        for places in (member.assigned, member.revoking):
-            self.holders.update(dict.fromkeys(places, member))
+        for partitions in (member.assigned, member.revoking):
+            self.holders.update(dict.fromkeys(partitions, member))
 
     def release(self, member: Member) -> None:
-        for place in (*member.assigned, *member.revoking):
-            if self.holders.get(place) is member:
-                del self.holders[place]
+        for partition in (*member.assigned, *member.revoking):
+            if self.holders.get(partition) is member:
+                del self.holders[partition]
 
     def take_step(self, member: Member, step: Step, shown_epoch: int) -> None:
         revokes = step.revoking != member.revoking
@@ -224,17 +224,17 @@ class ConsumerCore(Machine, ABC):
             member.previous_epoch = shown_epoch
             member.epoch = step.epoch
         member.state = step.state
-        # The same object otherwise: an answer need not repeat it.
+        # Otherwise it stays the same object, which tells that an answer need not repeat it.
         changes = step.assigned is not member.assigned and step.assigned != member.assigned
         if changes or revokes:
             before, after = (member.assigned, member.revoking), (step.assigned, step.revoking)
             if step.state is MemberState.UNREVOKED:
-                before = {}, member.revoking  # what it has to give back it still holds
+                before = {}, member.revoking  # it still holds what it has to give back
             else:
                 self.holders.update(dict.fromkeys(_difference(after, before), member))
-            for place in _difference(before, after):
-                if self.holders.get(place) is member:
-                    del self.holders[place]
+            for partition in _difference(before, after):
+                if self.holders.get(partition) is member:
+                    del self.holders[partition]
             if changes:
                 member.assigned = step.assigned
             member.revoking = step.revoking
@@ -251,8 +251,8 @@ class ConsumerCore(Machine, ABC):
     # --- sessions ---
 
     def session_ms(self, member: Member) -> int:
-        guest = member.guest
-        return self.limits.session_timeout_ms if guest is None else guest.session_timeout_ms
+        classic = member.classic
+        return self.limits.session_timeout_ms if classic is None else classic.session_timeout_ms
 
     def renew_session(self, member: Member) -> None:
         deadline_ms = self.now_ms + self.session_ms(member)
@@ -267,7 +267,7 @@ class ConsumerCore(Machine, ABC):
     # --- answers ---
 
     def answer_when_stored(self, pending: PendingAnswer) -> None:
-        """Answer now, or when what the answer says is stored."""
+        """Answer now, or once the state that the answer tells is stored."""
         if pending.member_id in self.unsaved:
             self._writes.waiting.append(pending)
         else:
@@ -285,13 +285,13 @@ class ConsumerCore(Machine, ABC):
                 member.sent = pending.assigned
 
     def _refuse(self, member_id: str) -> None:
-        """The member is gone: so is what it waits for."""
+        """Refuse the pending answers of a member that is gone."""
         if member_id in self.unsaved:
             writes = self._writes
-            for purposes in (writes.waiting, writes.in_flight):
-                for pending in [one for one in purposes if isinstance(one, PendingAnswer)]:
+            for reasons in (writes.waiting, writes.in_flight):
+                for pending in [one for one in reasons if isinstance(one, PendingAnswer)]:
                     if pending.member_id == member_id:
-                        purposes[purposes.index(pending)] = SaveGroup()
+                        reasons[reasons.index(pending)] = SaveGroup()
                         self.reply(pending.call, unknown_member(pending.answer))
 
     # --- what is stored ---
@@ -335,9 +335,11 @@ class ConsumerCore(Machine, ABC):
         )
 
 
-def _difference(these: tuple[_Places, _Places], those: tuple[_Places, _Places]) -> set[Place]:
-    """The partitions that are in these and not in those: mostly few of thousands."""
-    found: set[Place] = set()
+def _difference(
+    these: tuple[PartitionEpochs, PartitionEpochs], those: tuple[PartitionEpochs, PartitionEpochs]
+) -> set[TopicIdPartition]:
+    """Return the partitions that are in `these` but not in `those`: usually few of thousands."""
+    found: set[TopicIdPartition] = set()
     for mine in these:
         if not any(mine is theirs for theirs in those):
             found |= mine.keys() - those[0].keys() - those[1].keys()
@@ -345,5 +347,5 @@ def _difference(these: tuple[_Places, _Places], those: tuple[_Places, _Places]) 
 
 
 def unknown_member(answer: Answer) -> Answer:
-    """The same kind of answer: the member is not there any more."""
+    """Return the same kind of answer with UNKNOWN_MEMBER_ID."""
     return type(answer)(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.security import repeats
-from moldau.broker.security.repeats import Repeats
+from moldau.broker.security import repeat_counter
+from moldau.broker.security.repeat_counter import RepeatCounter
 
 
 def test_the_first_in_a_period_stands_out_and_the_others_are_counted() -> None:
-    seen: Repeats[str] = Repeats(1000)
+    seen: RepeatCounter[str] = RepeatCounter(1000)
     assert seen.is_first("a", "x", 0)
     assert not seen.is_first("a", "x", 10)
     assert seen.is_first("b", "x", 500)
@@ -24,8 +24,8 @@ def test_the_first_in_a_period_stands_out_and_the_others_are_counted() -> None:
 
 
 def test_one_cannot_hide_what_another_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "MAX_OF_ONE", 3)
-    seen: Repeats[str] = Repeats(1000)
+    monkeypatch.setattr(repeat_counter, "MAX_OF_ONE", 3)
+    seen: RepeatCounter[str] = RepeatCounter(1000)
     assert [seen.is_first(f"m{n}", "mallory", n) for n in range(5)] == [True] * 3 + [False] * 2
     assert seen.is_first("b", "bob", 6)
     assert seen.ended(1100) == [(None, 2)]
@@ -40,9 +40,9 @@ def test_every_event_is_the_first_or_counted(
     given_events: list[tuple[str, str, int]], most: int, of_one: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repeats, "MAX_KEYS", most)
-        patch.setattr(repeats, "MAX_OF_ONE", of_one)
-        seen: Repeats[tuple[str, str]] = Repeats(1000)
+        patch.setattr(repeat_counter, "MAX_KEYS", most)
+        patch.setattr(repeat_counter, "MAX_OF_ONE", of_one)
+        seen: RepeatCounter[tuple[str, str]] = RepeatCounter(1000)
         now = firsts = counted = 0
         for what, whose, later in given_events:
             now += later

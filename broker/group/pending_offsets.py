@@ -1,14 +1,15 @@
-"""Offsets of open transactions, over all groups of a worker: which are being stored, which groups a
-producer's marker concerns, and what a marker leaves behind.
+"""The offsets of open transactions in all groups of a worker: which are being stored, which groups
+a producer's marker concerns, and the effects of a marker.
 
-**Order.** An offset committed later by OffsetCommit stays, whatever becomes of the transaction; of
-two transactions, that of the one which sent its offset later. So whatever is sent to the store
-takes the next number of one order. The store runs it in this order, and decides: a commit empties
-the pending offsets it overtakes, and a marker commits those that are not empty. This here is what
-the store is known to hold, for requests that look at it, and for a store that loses it.
+**Order.** An offset that OffsetCommit commits later stays, whatever the transaction's outcome. Of
+two transactions, the one that sent its offset later wins. Therefore everything that is sent to the
+store gets the next number of one sequence. The store executes in this order, and decides: a commit
+empties the pending offsets that it overtakes, and a marker commits those that are not empty. This
+module mirrors what the store is known to hold: requests look at the mirror, and it is written again
+if the store loses its data.
 
-A TxnOffsetCommit whose outcome is unknown counts as stored: it may be in the store, and nothing but
-the marker of its transaction would remove it.
+A TxnOffsetCommit whose outcome is unknown counts as stored: it may be in the store, and only the
+marker of its transaction would remove it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from moldau.broker.group.offsets import (
 )
 
 ANY_NUMBER = -1
-"""Of an administrator's marker: whichever transaction of the producer is open."""
+"""The number in an administrator's marker, which ends whichever transaction is open."""
 
 
-class PendingPlace(NamedTuple):
-    """Where one pending offset is stored."""
+class PendingKey(NamedTuple):
+    """The key under which one pending offset is stored."""
 
     producer_id: int
     partition: TopicPartition
@@ -42,16 +43,16 @@ class PendingCommit(Struct):
     producer_id: int
     partitions: tuple[TopicPartition, ...]
     offsets: dict[TopicPartition, PendingOffset]
-    """Without those whose transaction has ended since."""
+    """The offsets, without those whose transaction has ended since."""
 
 
 class Ended(NamedTuple):
     """What a marker did to one partition."""
 
     order: int
-    """Of the offset that it committed. 0: none, it was aborted, overtaken, or gone before."""
+    """The order of the offset that the marker committed; 0 if it was aborted, overtaken or gone."""
     committed: CommittedOffset | None
-    """What the store has since, by whichever commit."""
+    """What the store has now, from whichever commit."""
 
 
 class Pending:
@@ -62,9 +63,9 @@ class Pending:
         self._slot_of = slot_of
         self._order = 0
         self._sent: dict[str, list[PendingCommit]] = {}
-        """By group id, also of groups that do not exist yet."""
+        """The commits by group id, including those of groups that do not exist yet."""
         self._groups: dict[int, dict[int, set[str]]] = {}
-        """Slot, producer id: groups that may have offsets of its open transaction."""
+        """By slot and producer id: the groups that may have offsets of its open transaction."""
 
     def next_order(self) -> int:
         self._order += 1
@@ -75,7 +76,7 @@ class Pending:
     def loaded(
         self, group_id: str, pending: Mapping[int, Mapping[TopicPartition, PendingOffset]]
     ) -> None:
-        """What was found in the store, of a group that has been created."""
+        """Add the pending offsets that the store has of a group that has been created."""
         for producer_id, offsets in pending.items():
             self._offsets[group_id].pending.add(producer_id, offsets)
             self._order = max(self._order, *(one.order for one in offsets.values()))
@@ -97,12 +98,15 @@ class Pending:
         number: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> PendingCommit:
-        """It is being sent to the store."""
+        """Announce a TxnOffsetCommit that is being sent to the store."""
         order = self.next_order()
         commit = PendingCommit(
             producer_id,
             tuple(offsets),
-            {place: PendingOffset(number, order, value) for place, value in offsets.items()},
+            {
+                partition: PendingOffset(number, order, value)
+                for partition, value in offsets.items()
+            },
         )
         self._sent.setdefault(group_id, []).append(commit)
         self._note(group_id, producer_id)
@@ -120,13 +124,13 @@ class Pending:
 
     # --- OffsetCommit, OffsetDelete ---
 
-    def at(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[PendingPlace]:
-        """Every pending offset of these partitions that the store may have by now."""
+    def at(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[PendingKey]:
+        """Return every pending offset of these partitions that the store may have."""
         if not self._groups:
             return []
         wanted = set(partitions)
         found = {
-            PendingPlace(commit.producer_id, partition)
+            PendingKey(commit.producer_id, partition)
             for commit in self._sent.get(group_id, ())
             for partition in wanted & commit.offsets.keys()
         }
@@ -134,19 +138,20 @@ class Pending:
         if offsets is not None and offsets.pending:
             for partition in wanted:
                 producers = offsets.pending.producers(partition)
-                found.update(PendingPlace(producer_id, partition) for producer_id in producers)
+                found.update(PendingKey(producer_id, partition) for producer_id in producers)
         return sorted(found)
 
     # --- markers ---
 
     def groups_of(self, slot: int, producer_id: int) -> list[str]:
-        """The groups that a marker of this producer may concern."""
+        """Return the groups that a marker of this producer may concern."""
         return sorted(self._groups.get(slot, {}).get(producer_id, ()))
 
     def to_end(
         self, group_id: str, producer_id: int, number: int
     ) -> dict[TopicPartition, list[int]]:
-        """The partitions that a marker concerns, and the other producers with offsets of them."""
+        """Return the partitions that a marker concerns, and the other producers with offsets of
+        them."""
         partitions = {
             partition
             for commit in self._sent_by(group_id, producer_id)
@@ -156,11 +161,13 @@ class Pending:
         offsets = self._offsets.get(group_id)
         if offsets is not None:
             found = offsets.pending.of(producer_id).items()
-            partitions.update(place for place, pending in found if is_meant(pending, number))
+            partitions.update(
+                partition for partition, pending in found if is_meant(pending, number)
+            )
         concerned: dict[TopicPartition, list[int]] = {one: [] for one in sorted(partitions)}
-        for place in self.at(group_id, partitions):
-            if place.producer_id != producer_id:
-                concerned[place.partition].append(place.producer_id)
+        for key in self.at(group_id, partitions):
+            if key.producer_id != producer_id:
+                concerned[key.partition].append(key.producer_id)
         return concerned
 
     def ended(
@@ -170,7 +177,7 @@ class Pending:
         number: int,
         outcome: Mapping[TopicPartition, Ended],
     ) -> None:
-        """The store has applied a marker."""
+        """Apply a marker that the store has applied."""
         for commit in self._sent_by(group_id, producer_id):
             for partition in outcome.keys() & commit.offsets.keys():
                 if is_meant(commit.offsets[partition], number):
@@ -190,7 +197,7 @@ class Pending:
         return [one for one in self._sent.get(group_id, ()) if one.producer_id == producer_id]
 
     def _forget_if_over(self, group_id: str, producer_id: int) -> None:
-        """Unless something of the producer is pending in the group, or may be soon."""
+        """Forget the producer, unless it has something pending in the group or may have soon."""
         offsets = self._offsets.get(group_id)
         if self._sent_by(group_id, producer_id):
             return
@@ -207,5 +214,5 @@ class Pending:
 
 
 def is_meant(pending: PendingOffset, number: int) -> bool:
-    """Whether a marker with this number is about it."""
+    """Check whether a marker with this number ends this pending offset."""
     return number in (pending.number, ANY_NUMBER)

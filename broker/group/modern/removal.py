@@ -1,4 +1,4 @@
-"""The two ends of a group of the consumer protocol: deleted, or unloaded by its coordinator."""
+"""How a group of the consumer protocol ends: it is deleted, or its coordinator unloads it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import Answer, DeleteAnswer, HeartbeatAnswer, JoinAnswer
 from moldau.broker.group.events import Delete
-from moldau.broker.group.modern.core import ConsumerCore
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.writes import DeleteGroup, Purpose
+from moldau.broker.group.writes import DeleteGroup, WriteReason
 
 
-def delete(group: ConsumerCore, event: Delete) -> None:
+def delete(group: ConsumerGroupData, event: Delete) -> None:
     if group.state is GroupState.DEAD:
         group.reply(event.call, DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
     elif group.members:
@@ -24,8 +24,8 @@ def delete(group: ConsumerCore, event: Delete) -> None:
         group.store(DeleteGroup(event.call))
 
 
-def deleted(group: ConsumerCore, wanted: DeleteGroup, error: ErrorCode) -> None:
-    """One that failed may have happened: the group stays Dead, and it is tried again."""
+def deleted(group: ConsumerGroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
+    """A deletion that failed may still have happened: the group stays Dead, and it is retried."""
     if wanted.call is not None:
         group.reply(wanted.call, DeleteAnswer(error))
     if error is ErrorCode.NONE:
@@ -34,32 +34,32 @@ def deleted(group: ConsumerCore, wanted: DeleteGroup, error: ErrorCode) -> None:
         group.store_later()
 
 
-def unload(group: ConsumerCore) -> None:
-    """Another worker owns the group from now on."""
+def unload(group: ConsumerGroupData) -> None:
+    """Give the group up to another worker."""
     refuse_waiting(group, ErrorCode.NOT_COORDINATOR)
     group.cancel_all_timers()
     group.assigning, group.resolving = None, False
     if group.state is not GroupState.DEAD:
         group.die("given up")
-    group.members, group.by_instance, group.guests, group.holders = {}, {}, {}, {}
+    group.members, group.by_instance, group.classic_members, group.holders = {}, {}, {}, {}
 
 
-def refuse_waiting(group: ConsumerCore, error: ErrorCode) -> None:
+def refuse_waiting(group: ConsumerGroupData, error: ErrorCode) -> None:
     """Answer every request that waits for a write or a target."""
     refuse(group, group.abandon_writes(), error)
 
 
-def refuse(group: ConsumerCore, purposes: Iterable[Purpose], error: ErrorCode) -> None:
-    for purpose in purposes:
-        if isinstance(purpose, DeleteGroup) and purpose.call is not None:
-            group.reply(purpose.call, DeleteAnswer(error))
-        elif isinstance(purpose, PendingAnswer):
-            group.reply(purpose.call, with_error(purpose.answer, error, purpose.member_id))
+def refuse(group: ConsumerGroupData, reasons: Iterable[WriteReason], error: ErrorCode) -> None:
+    for reason in reasons:
+        if isinstance(reason, DeleteGroup) and reason.call is not None:
+            group.reply(reason.call, DeleteAnswer(error))
+        elif isinstance(reason, PendingAnswer):
+            group.reply(reason.call, with_error(reason.answer, error, reason.member_id))
     waiting, group.asking = group.asking, []
     for _, request in waiting:
         group.reply(request.call, HeartbeatAnswer(error))
 
 
 def with_error(answer: Answer, error: ErrorCode, member_id: str) -> Answer:
-    """The same kind of answer, but an error."""
+    """Return the same kind of answer with an error."""
     return JoinAnswer(error, member_id) if isinstance(answer, JoinAnswer) else type(answer)(error)

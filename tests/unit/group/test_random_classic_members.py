@@ -21,19 +21,19 @@ from hypothesis.stateful import (
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.modern.group import ConsumerGroup
-from moldau.broker.group.topics import Place
+from moldau.broker.group.topics import TopicIdPartition
 from tests.support.drivers.group_world import GroupWorld
 from tests.unit.group.model_consumers import ModelConsumer
-from tests.unit.group.model_guests import ModelGuest
+from tests.unit.group.model_guests import ModelClassicMember
 
 FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
 SUBSCRIPTIONS = [("t",), ("t", "u")]
-clients = guests = st.integers(0, 2)
+clients = classics = st.integers(0, 2)
 LIVES = ["start", "live", "live", "live", "lose", "crash", "leave"]
 DEEDS = ["start", "act", "act", "act", "lose", "crash", "leave"]
 
 
-class RandomGuests(RuleBasedStateMachine):
+class RandomClassicMembers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.g = GroupWorld(consumer=ConsumerConfig(downgrades=False))
@@ -42,7 +42,9 @@ class RandomGuests(RuleBasedStateMachine):
         self.clients = [
             ModelConsumer(self.g, f"c{n}", None, SUBSCRIPTIONS[n % 2]) for n in range(3)
         ]
-        self.guests = [ModelGuest(self.g, f"x{n}", SUBSCRIPTIONS[n % 2], n == 1) for n in range(3)]
+        self.classic_members = [
+            ModelClassicMember(self.g, f"x{n}", SUBSCRIPTIONS[n % 2], n == 1) for n in range(3)
+        ]
         # One that stays: an Empty group would become classic with the next classic member.
         self.anchor = ModelConsumer(self.g, "anchor", None, ("t", "u"))
         self.anchor.start()
@@ -79,27 +81,28 @@ class RandomGuests(RuleBasedStateMachine):
                     self._live(client)
                     client.act()
                     self.no_partition_is_read_by_two()
-            for at, guest in enumerate(self.guests, 4):
+            for at, classic in enumerate(self.classic_members, 4):
                 if at != which:
-                    guest.act()
+                    classic.act()
                     self.no_partition_is_read_by_two()
 
     @rule(
-        which=guests, what=st.sampled_from(["start", "act", "act", "act", "lose", "crash", "leave"])
+        which=classics,
+        what=st.sampled_from(["start", "act", "act", "act", "lose", "crash", "leave"]),
     )
-    def guest(self, which: int, what: str) -> None:
-        guest = self.guests[which]
+    def classic(self, which: int, what: str) -> None:
+        classic = self.classic_members[which]
         match what:
             case "start":
-                guest.start()
+                classic.start()
             case "act":
-                guest.act()
+                classic.act()
             case "lose":
-                guest.lose_answer()
+                classic.lose_answer()
             case "crash":
-                guest.crash()
+                classic.crash()
             case "leave":
-                guest.leave()
+                classic.leave()
 
     @rule(ms=st.sampled_from([100, 1_000, 5_000]))
     def sleep(self, ms: int) -> None:
@@ -126,8 +129,8 @@ class RandomGuests(RuleBasedStateMachine):
         self.g.restart()
         for client in (*self.clients, self.anchor):
             client.lose_answer()
-        for guest in self.guests:
-            guest.lose_answer()
+        for classic in self.classic_members:
+            classic.lose_answer()
 
     @property
     def group(self) -> ConsumerGroup:
@@ -137,14 +140,14 @@ class RandomGuests(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_is_read_by_two(self) -> None:
-        read: Counter[Place] = Counter()
+        read: Counter[TopicIdPartition] = Counter()
         members = self.group.members
         for client in (*self.clients, self.anchor):
             if client.is_alive and client.member_id in members:
                 read.update(client.reading)
-        for guest in self.guests:
-            if guest.is_alive and guest.member_id in members:
-                read.update(guest.reading)
+        for classic in self.classic_members:
+            if classic.is_alive and classic.member_id in members:
+                read.update(classic.reading)
         assert all(count == 1 for count in read.values()), read
 
     def teardown(self) -> None:
@@ -158,19 +161,23 @@ class RandomGuests(RuleBasedStateMachine):
                 self._live(client)
                 client.act()
                 self.no_partition_is_read_by_two()
-            for guest in self.guests:
+            for classic in self.classic_members:
                 for _ in range(4):
-                    guest.act()
+                    classic.act()
                     self.no_partition_is_read_by_two()
         self.g.assert_state("Stable")
-        everyone: list[ModelConsumer | ModelGuest] = [*self.clients, self.anchor, *self.guests]
+        everyone: list[ModelConsumer | ModelClassicMember] = [
+            *self.clients,
+            self.anchor,
+            *self.classic_members,
+        ]
         read = [place for one in everyone if one.is_alive for place in one.reading]
         assert len(read) == len(set(read)) == 6, read
 
 
 def run(examples: int, steps: int) -> None:
     run_state_machine_as_test(
-        RandomGuests,
+        RandomClassicMembers,
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
@@ -187,18 +194,18 @@ def test_8_15_8_30_members_of_both_protocols_never_share_a_partition() -> None:
 def live(seed: int, steps: int) -> None:
     """Mostly in peace, so that groups get far: what moves is then given back late."""
     rng = random.Random(seed)
-    world = RandomGuests()
+    world = RandomClassicMembers()
     for _ in range(steps):
         match rng.choices(range(7), (25, 25, 20, 12, 2, 2, 4))[0]:
             case 0:
                 world.others_go_on(rng.randrange(7))
             case 1:
-                world.guest(rng.randrange(3), "act")
+                world.classic(rng.randrange(3), "act")
             case 2:
                 world.client(rng.randrange(3), "live")
             case 3:
                 world.client(rng.randrange(3), "start")
-                world.guest(rng.randrange(3), "start")
+                world.classic(rng.randrange(3), "start")
             case 4:
                 world.restart()
             case 5:

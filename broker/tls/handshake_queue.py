@@ -1,16 +1,16 @@
-"""Which connections may begin their TLS handshake, and whose time is over. Pure: takes `now`.
+"""Decides which connections may begin their TLS handshake, and which have exceeded their time.
 
     silent     accepted, and nothing has arrived: no work has been done for it yet
     ready      its first bytes are there: it waits for its turn
-    shaking    its handshake is under way
+    shaking    its handshake is in progress
 
-A handshake costs the process more than anything else about a connection. So only MAX_ACTIVE are
-under way at a time, without those whose clients have not answered for IDLE_S: they must not keep
-others out. Nor can connections that never speak: of them, as of those under way, there are at most
-MAX_UNFINISHED, and the one that has been idle longest gives way.
+A handshake is the most expensive part of a connection. Therefore at most MAX_ACTIVE are in progress
+at a time, not counting those whose clients have not answered for IDLE_S: they must not keep others
+out. Silent connections and those in progress are limited to MAX_UNFINISHED each, and the one that
+has been idle longest gives way.
 
-A client has HANDSHAKE_S for each step, and TOTAL_S for all of them. While it waits for its turn, or
-for the process, its time stands still.
+A client has HANDSHAKE_S for each step and TOTAL_S for all of them. While it waits for its turn, or
+for the process, its clock stands still.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Shaking:
         self.began = self.last = now
 
 
-class Admission(Generic[K]):
+class HandshakeQueue(Generic[K]):
     def __init__(self) -> None:
         self._silent: dict[K, float] = {}  # since when, in that order
         self._ready: dict[K, None] = {}
@@ -46,7 +46,7 @@ class Admission(Generic[K]):
 
     @property
     def is_full(self) -> bool:
-        """Whether so many wait for their turn that no more should be accepted."""
+        """True if so many wait for their turn that no more should be accepted."""
         return len(self._ready) >= MAX_UNFINISHED
 
     @property
@@ -54,7 +54,7 @@ class Admission(Generic[K]):
         return bool(self._ready)
 
     def accepted(self, key: K, now: float) -> K | None:
-        """Who gives way for it."""
+        """Add a connection. Returns the one that gives way for it, if any."""
         self._silent[key] = now
         if len(self._silent) <= MAX_UNFINISHED:
             return None
@@ -63,12 +63,13 @@ class Admission(Generic[K]):
         return oldest
 
     def spoke(self, key: K) -> None:
-        """Its first bytes are there."""
+        """Note that its first bytes have arrived."""
         if self._silent.pop(key, None) is not None:
             self._ready[key] = None
 
     def begin(self, now: float) -> tuple[K | None, K | None]:
-        """Whose handshake begins, if there is a place, and who gives way for it."""
+        """Return the connection whose handshake may begin, if any, and the one that gives way for
+        it."""
         if not self._ready or len(self._shaking) - len(self._idle) >= MAX_ACTIVE:
             return None, None
         key = next(iter(self._ready))
@@ -87,15 +88,15 @@ class Admission(Generic[K]):
         self._idle.discard(key)
 
     def forgive(self, seconds: float) -> None:
-        """The process was stopped or busy for so long."""
+        """Discount the time in which the process was stopped or busy."""
         self._silent = {key: since + seconds for key, since in self._silent.items()}
         for each in self._shaking.values():
             each.began += seconds
             each.last += seconds
 
     def overdue(self, now: float, has_advanced: Callable[[K], bool]) -> list[K]:
-        """Whose time is over; they are forgotten. `has_advanced`: whether the client has sent
-        something since it was asked last, or something it sent has not been read yet."""
+        """Return and forget connections that exceeded their time. `has_advanced` tells whether a
+        client has sent something since the last call, or something that has not been read yet."""
         late = []
         for key, since in self._silent.items():
             if now - since <= HANDSHAKE_S:

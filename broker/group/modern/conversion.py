@@ -1,5 +1,6 @@
-"""A group changes its protocol: classic -> consumer when the first such member joins, and back when
-the last of them is gone. Identity, revision and offsets stay; what is stored is replaced."""
+"""A group changes its protocol from classic to consumer when the first such member joins, and back
+when the last of them is gone. Identity, revision and offsets stay; the stored record is
+replaced."""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from moldau.broker.group.classic.rebalance import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
 from moldau.broker.group.generations import LIMIT, lowered
-from moldau.broker.group.machine import Machine
-from moldau.broker.group.modern import ending
+from moldau.broker.group.group_base import GroupBase
+from moldau.broker.group.modern import removal
 from moldau.broker.group.modern.group import ConsumerGroup
-from moldau.broker.group.modern.members import Guest, Member
+from moldau.broker.group.modern.members import ClassicMemberMetadata, Member
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import Place, TopicsSeen
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup
 from moldau.broker.group.writes import SaveGroup
 from moldau.broker.wire.consumer_protocol import (
     CONSUMER,
@@ -25,20 +26,20 @@ from moldau.broker.wire.consumer_protocol import (
     parse_subscription,
 )
 
-# librdkafka's sticky assignor leaves notes for itself in assignments; no client needs them.
+# librdkafka's sticky assignor keeps notes for itself in assignments. No client needs them.
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
-def suited(
-    group: Machine, event: Event, topics: TopicsSeen, now_ms: int
-) -> tuple[Machine, list[Effect]]:
-    """The group for this event: converted if a member of the other protocol joins and it may be,
-    else as it is."""
+def convert_if_needed(
+    group: GroupBase, event: Event, topics: TopicLookup, now_ms: int
+) -> tuple[GroupBase, list[Effect]]:
+    """Return the group for this event. It is converted if a member of the other protocol joins and
+    the policy allows it, and otherwise unchanged."""
     if isinstance(group, Group):
         if isinstance(event, ConsumerHeartbeat) and event.epoch == 0 and may_upgrade(group):
             return upgrade(group, topics, now_ms)
     elif isinstance(event, Join) and group.state is GroupState.EMPTY:
-        # An Empty group is of the kind that its next member wants, whatever the policy.
+        # An Empty group takes the protocol of its next member, whatever the policy.
         assert isinstance(group, ConsumerGroup)
         return to_classic(group, now_ms)
     return group, []
@@ -48,7 +49,7 @@ def suited(
 
 
 def may_upgrade(group: Group) -> bool:
-    """Whether a member of the consumer protocol may turn this group into one of its kind."""
+    """Check whether a member of the consumer protocol may convert this classic group."""
     if group.state is GroupState.DEAD:
         return False
     if not len(group.roster):
@@ -63,14 +64,15 @@ def may_upgrade(group: Group) -> bool:
         if assignment is None:
             return False
         if assignment.user_data and group.protocol_name not in _STANDARD_ASSIGNORS:
-            return False  # an assignor of the application's own may rely on it
+            return False  # the application's own assignor may rely on it
         if parse_subscription(member.protocols[0][1]) is None:
             return False
     return True
 
 
-def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGroup, list[Effect]]:
-    """The generation becomes both epochs, each assignment target and current."""
+def upgrade(group: Group, topics: TopicLookup, now_ms: int) -> tuple[ConsumerGroup, list[Effect]]:
+    """Convert to the consumer protocol. The generation becomes both epochs, and each assignment
+    becomes the target and the current assignment."""
     group.now_ms = now_ms
     for one in group.roster.by_id.values():
         group.answer_parked_join(one, ErrorCode.REBALANCE_IN_PROGRESS, one.member_id)
@@ -83,19 +85,19 @@ def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGrou
     new.min_epoch = group.min_generation
     new.state_since_ms = group.state_since_ms
     if group.generation_id >= LIMIT:
-        # Epochs are compared by size: the classic members have to join again, at a lower one.
+        # Epochs are compared by size, so the classic members have to join again, at a lower one.
         new.group_epoch = new.target_epoch = lowered(group.min_generation, now_ms)
         for one in list(group.roster.by_id.values()):
             group.remove(one, MemberChange.EXPIRED)
     elif len(group.roster):
         new.group_epoch = new.target_epoch = group.generation_id
         for one in group.roster.by_id.values():
-            _add_guest(new, one, group.generation_id)
+            _add_classic_member(new, one, group.generation_id)
         new.state = new.state_now()
     return new, group.take_effects()
 
 
-def _add_guest(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> None:
+def _add_classic_member(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> None:
     subscription = parse_subscription(one.protocols[0][1])
     assignment = parse_assignment(one.assignment)
     assert subscription is not None
@@ -104,10 +106,10 @@ def _add_guest(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> 
     member.client_id, member.client_host = one.client_id, one.client_host
     member.rebalance_timeout_ms = one.rebalance_timeout_ms
     member.rack_id = subscription.rack_id
-    member.guest = Guest(one.session_timeout_ms, one.protocols)
+    member.classic = ClassicMemberMetadata(one.session_timeout_ms, one.protocols)
     member.names = group.subscriptions.shared(subscription.topics)
     member.epoch = member.previous_epoch = member.shown_epoch = generation_id
-    assigned: dict[Place, int] = {}
+    assigned: dict[TopicIdPartition, int] = {}
     for topic, partition in assignment.partitions:
         facts = group.topics.by_name(topic)
         if facts is not None and (facts.topic_id, partition) not in group.holders:
@@ -123,20 +125,21 @@ def _add_guest(group: ConsumerGroup, one: ClassicMember, generation_id: int) -> 
 
 
 def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
-    """The group epoch becomes the generation; the members are asked to join again."""
+    """Convert back. The group epoch becomes the generation, and the members are asked to join
+    again."""
     group.now_ms = now_ms
     new = _empty_classic(group, now_ms)
     new.protocol_type = CONSUMER
     new.generation_id = group.group_epoch
     for one in group.members.values():
-        guest = one.guest
-        assert guest is not None
-        subscription = parse_subscription(guest.protocols[0][1])
-        places = []
+        classic = one.classic
+        assert classic is not None
+        subscription = parse_subscription(classic.protocols[0][1])
+        partitions = []
         for topic_id, partition in one.target:
             facts = group.topics.by_id(topic_id)
             if facts is not None:
-                places.append((facts.name, partition))
+                partitions.append((facts.name, partition))
         version = 0 if subscription is None else subscription.version
         new.roster.add(
             ClassicMember(
@@ -144,10 +147,10 @@ def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
                 one.instance_id,
                 one.client_id,
                 one.client_host,
-                guest.session_timeout_ms,
+                classic.session_timeout_ms,
                 one.rebalance_timeout_ms,
-                guest.protocols,
-                encode_assignment(version, places),
+                classic.protocols,
+                encode_assignment(version, partitions),
             )
         )
     _answer_waiting(group)
@@ -155,7 +158,7 @@ def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
     new.protocol_name = new.roster.vote()
     for member in new.roster.by_id.values():
         new.renew_session(member)
-    # Stored as it is now: a restart in mid-rebalance finds the classic group, not the other one.
+    # Store the group at once, so that a restart during the rebalance finds the classic group.
     new.state = GroupState.STABLE
     new.store(SaveGroup())
     rebalance(new, "the last member of the consumer protocol is gone")
@@ -163,11 +166,11 @@ def downgrade(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
 
 
 def _answer_waiting(group: ConsumerGroup) -> None:
-    """Who has left is gone; all others have to come again, to the classic group."""
-    for purpose in (waiting := group.abandon_writes()):
-        if isinstance(purpose, PendingAnswer) and purpose.member_id not in group.members:
-            group.reply(purpose.call, purpose.answer)
-    ending.refuse(
+    """Answer members that have left. All others have to retry, with the classic group."""
+    for reason in (waiting := group.abandon_writes()):
+        if isinstance(reason, PendingAnswer) and reason.member_id not in group.members:
+            group.reply(reason.call, reason.answer)
+    removal.refuse(
         group,
         [
             one
@@ -179,7 +182,7 @@ def _answer_waiting(group: ConsumerGroup) -> None:
 
 
 def to_classic(group: ConsumerGroup, now_ms: int) -> tuple[Group, list[Effect]]:
-    """An Empty group that a classic member joins."""
+    """Convert an Empty group that a classic member joins."""
     group.now_ms = now_ms
     new = _empty_classic(group, now_ms)
     _answer_waiting(group)

@@ -1,6 +1,6 @@
 """Warnings before a certificate expires."""
 
-from moldau.broker.tls.expiry import DAY, ExpiryWarnings
+from moldau.broker.tls.expiry_warnings import DAY, ExpiryWarnings
 
 END = 1_800_000_000.0
 

@@ -8,7 +8,11 @@ import pytest
 
 from moldau.broker.settings.loading import load_settings
 from moldau.broker.settings.processes import ConfigError, ServeSettings
-from moldau.broker.settings.secure import makes_certificate, makes_token_secret, with_token_secret
+from moldau.broker.settings.secure_mode import (
+    makes_certificate,
+    makes_token_secret,
+    with_token_secret,
+)
 
 
 def load(env: dict[str, str] | None = None, **flags: str) -> ServeSettings:

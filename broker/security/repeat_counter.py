@@ -1,7 +1,7 @@
-"""The first of many equal events in a period, and how many followed it. Pure: takes the time.
+"""Reports the first of many equal events in a period, and counts the others. Pure: takes the time.
 
-Bounded: clients choose what the events are about. Each has a share of them, so that none can hide
-what another does; those that do not fit are counted together.
+The table is bounded, as clients choose what the events are about. Each client has a share of it, so
+that none can hide the events of another; those that do not fit are counted together.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ K = TypeVar("K")
 MAX_KEYS, MAX_OF_ONE = 2000, 100
 
 
-class Repeats(Generic[K]):
+class RepeatCounter(Generic[K]):
     def __init__(self, period_ms: int) -> None:
         self._period_ms = period_ms
-        self._begun: dict[K, tuple[int, str]] = {}  # when, and of whom: the oldest is first
-        self._counts: dict[K, int] = {}  # of those behind the first
-        self._of: dict[str, int] = {}  # how many of the kinds are of whom
+        self._begun: dict[K, tuple[int, str]] = {}  # when it began and who caused it, oldest first
+        self._counts: dict[K, int] = {}  # the events after the first
+        self._of: dict[str, int] = {}  # how many kinds of events each client has
         self._others = 0
         self._others_since = 0
 
     def is_first(self, key: K, whose: str, now_ms: int) -> bool:
-        """Is it the first of this kind since the last period was over? Otherwise it is counted."""
+        """True if this is the first event of its kind in the period. Otherwise it is counted."""
         if key in self._begun:
             self._counts[key] = self._counts.get(key, 0) + 1
             return False
@@ -37,7 +37,8 @@ class Repeats(Generic[K]):
         return True
 
     def ended(self, now_ms: int) -> list[tuple[K | None, int]]:
-        """What was repeated, and how often, of all periods that are over; None: all others."""
+        """Return the repeated events of all periods that have ended, with counts; None stands for
+        others."""
         over = []
         for key, (since, whose) in self._begun.items():
             if now_ms - since < self._period_ms:

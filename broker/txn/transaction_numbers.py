@@ -7,7 +7,7 @@ to transactions of one transactional id that are near each other, so half the ci
 from __future__ import annotations
 
 NO_NUMBER = 0
-"""Before the first transaction. Every number is after it."""
+"""The number before the first transaction. Every other number is after it."""
 LAST = 2**31 - 1
 _HALF = 2**30
 
@@ -19,7 +19,8 @@ def next_number(number: int) -> int:
 def is_after(a: int, b: int) -> bool:
     """True if transaction `a` began after transaction `b`.
 
-    The circle has 2^31 - 1 places, as 0 is none of them: the distance from b to a is at most half.
+    The circle has 2^31 - 1 numbers, as 0 is not one of them: the distance from b to a is at most
+    half.
     """
     if b == NO_NUMBER:
         return a != NO_NUMBER

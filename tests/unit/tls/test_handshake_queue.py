@@ -6,13 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from moldau.broker.tls.admission import (
+from moldau.broker.tls.handshake_queue import (
     HANDSHAKE_S,
     IDLE_S,
     MAX_ACTIVE,
     MAX_UNFINISHED,
     TOTAL_S,
-    Admission,
+    HandshakeQueue,
 )
 
 
@@ -24,74 +24,74 @@ def always(key: int) -> bool:
     return True
 
 
-def shaking(admission: Admission[int], number: int, now: float) -> list[int]:
+def shaking(queue: HandshakeQueue[int], number: int, now: float) -> list[int]:
     """Connections that have spoken, as many as get their turn."""
     for key in range(number):
-        assert admission.accepted(key, now) is None
-        admission.spoke(key)
+        assert queue.accepted(key, now) is None
+        queue.spoke(key)
     begun = []
-    while (next_one := admission.begin(now)[0]) is not None:
+    while (next_one := queue.begin(now)[0]) is not None:
         begun.append(next_one)
     return begun
 
 
 def test_who_never_speaks_or_never_answers_is_cut() -> None:
-    admission = Admission[int]()
-    admission.accepted(7, 0)
-    assert shaking(admission, 3, 0) == [0, 1, 2]
-    assert admission.overdue(HANDSHAKE_S, never) == []
-    assert sorted(admission.overdue(HANDSHAKE_S + 0.1, never)) == [0, 1, 2, 7]
-    assert len(admission) == 0
+    queue = HandshakeQueue[int]()
+    queue.accepted(7, 0)
+    assert shaking(queue, 3, 0) == [0, 1, 2]
+    assert queue.overdue(HANDSHAKE_S, never) == []
+    assert sorted(queue.overdue(HANDSHAKE_S + 0.1, never)) == [0, 1, 2, 7]
+    assert len(queue) == 0
 
 
 def test_progress_extends_the_time_but_not_without_end() -> None:
-    admission = Admission[int]()
-    shaking(admission, 1, 0)
+    queue = HandshakeQueue[int]()
+    shaking(queue, 1, 0)
     now = 0.0
     while now + HANDSHAKE_S - 1 < TOTAL_S:
         now += HANDSHAKE_S - 1
-        assert admission.overdue(now, always) == []
-    assert admission.overdue(TOTAL_S + 1, always) == [0]
+        assert queue.overdue(now, always) == []
+    assert queue.overdue(TOTAL_S + 1, always) == [0]
 
 
 def test_time_that_the_process_lost_does_not_count() -> None:
-    admission = Admission[int]()
-    admission.accepted(7, 0)
-    shaking(admission, 1, 0)
-    admission.forgive(1_000)
-    assert admission.overdue(1_000 + HANDSHAKE_S, never) == []
-    assert sorted(admission.overdue(1_001 + HANDSHAKE_S, never)) == [0, 7]
+    queue = HandshakeQueue[int]()
+    queue.accepted(7, 0)
+    shaking(queue, 1, 0)
+    queue.forgive(1_000)
+    assert queue.overdue(1_000 + HANDSHAKE_S, never) == []
+    assert sorted(queue.overdue(1_001 + HANDSHAKE_S, never)) == [0, 7]
 
 
 def test_waiting_for_ones_turn_takes_nothing_of_ones_time() -> None:
-    admission = Admission[int]()
-    begun = shaking(admission, MAX_ACTIVE + 1, 0)
+    queue = HandshakeQueue[int]()
+    begun = shaking(queue, MAX_ACTIVE + 1, 0)
     assert begun == list(range(MAX_ACTIVE))
-    assert MAX_ACTIVE not in admission.overdue(1_000, never)
-    assert admission.begin(1_000) == (MAX_ACTIVE, None)
-    assert admission.overdue(1_000 + HANDSHAKE_S, never) == []
+    assert MAX_ACTIVE not in queue.overdue(1_000, never)
+    assert queue.begin(1_000) == (MAX_ACTIVE, None)
+    assert queue.overdue(1_000 + HANDSHAKE_S, never) == []
 
 
 def test_handshakes_whose_clients_do_not_answer_keep_no_one_out() -> None:
-    admission = Admission[int]()
-    shaking(admission, MAX_UNFINISHED, 0)
+    queue = HandshakeQueue[int]()
+    shaking(queue, MAX_UNFINISHED, 0)
     now, begun = 0.0, MAX_ACTIVE
     while begun < MAX_UNFINISHED:
         now += IDLE_S + 0.01
-        admission.overdue(now, never)
-        while admission.begin(now)[0] is not None:
+        queue.overdue(now, never)
+        while queue.begin(now)[0] is not None:
             begun += 1
         assert now < HANDSHAKE_S
-    admission.accepted(-1, now)
-    admission.spoke(-1)
-    admission.overdue(now + IDLE_S + 0.01, never)
-    assert admission.begin(now) == (-1, 0)  # the one that was idle longest gives way
+    queue.accepted(-1, now)
+    queue.spoke(-1)
+    queue.overdue(now + IDLE_S + 0.01, never)
+    assert queue.begin(now) == (-1, 0)  # the one that was idle longest gives way
 
 
 class Crowd(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.admission = Admission[int]()
+        self.queue = HandshakeQueue[int]()
         self.silent: list[int] = []
         self.ready: list[int] = []
         self.shaking: list[int] = []
@@ -102,7 +102,7 @@ class Crowd(RuleBasedStateMachine):
         for _ in range(number):
             self.next += 1
             self.silent.append(self.next)
-            loser = self.admission.accepted(self.next, self.now)
+            loser = self.queue.accepted(self.next, self.now)
             if loser is not None:
                 assert loser == self.silent.pop(0)
 
@@ -112,12 +112,12 @@ class Crowd(RuleBasedStateMachine):
         for key in self.silent[::share]:
             self.silent.remove(key)
             self.ready.append(key)
-            self.admission.spoke(key)
+            self.queue.spoke(key)
 
     @rule()
     def begin(self) -> None:
         while True:
-            key, loser = self.admission.begin(self.now)
+            key, loser = self.queue.begin(self.now)
             if loser is not None:
                 self.shaking.remove(loser)
             if key is None:
@@ -129,18 +129,18 @@ class Crowd(RuleBasedStateMachine):
     def end(self, share: int) -> None:
         for key in self.shaking[::share]:
             self.shaking.remove(key)
-            self.admission.ended(key)
+            self.queue.ended(key)
 
     @rule(seconds=st.sampled_from([0.5, IDLE_S + 1, HANDSHAKE_S + 1]), share=st.integers(1, 4))
     def time_passes(self, seconds: float, share: int) -> None:
         self.now += seconds
         advanced = set(self.shaking[::share])
-        for key in self.admission.overdue(self.now, advanced.__contains__):
+        for key in self.queue.overdue(self.now, advanced.__contains__):
             (self.shaking if key in self.shaking else self.silent).remove(key)
 
     @invariant()
     def bounded(self) -> None:
-        assert len(self.admission) == len(self.silent) + len(self.ready) + len(self.shaking)
+        assert len(self.queue) == len(self.silent) + len(self.ready) + len(self.shaking)
         assert len(self.silent) <= MAX_UNFINISHED
         assert len(self.shaking) <= MAX_UNFINISHED
 

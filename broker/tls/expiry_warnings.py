@@ -1,4 +1,4 @@
-"""When to warn that a certificate expires: at each of some distances once, then every day. Pure."""
+"""When to warn about a certificate that expires: once at each of several distances, then daily."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class ExpiryWarnings:
         self._last: float | None = None  # how much was left at the last warning
 
     def renewed(self) -> None:
-        """There is another certificate."""
+        """Start again with another certificate."""
         self._last = None
 
     def is_due(self, expires_at: float, now: float) -> bool:
-        """Whether to warn now. Call it as often as you like."""
+        """Check whether to warn now. It may be called as often as you like."""
         left = expires_at - now
         step = self._step(left)
         if step is None or (self._last is not None and step >= self._last):
@@ -27,7 +27,7 @@ class ExpiryWarnings:
 
     @staticmethod
     def _step(left: float) -> float | None:
-        """The last distance that was reached; behind the end, the day."""
+        """Return the last distance that was reached; after expiry, the day."""
         if left <= 0:
             return ceil(left / DAY) * DAY
         return min((step for step in WARN_BEFORE if left <= step), default=None)
