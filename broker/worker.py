@@ -17,11 +17,11 @@ from moldau.broker.access.acls import Acls, configured_authorizer
 from moldau.broker.access.audit import make_audit
 from moldau.broker.access.kept import KeptByKind
 from moldau.broker.access.logins import LoginServices
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.group_events import GroupEvents
-from moldau.broker.coordinator.sights import Sights
-from moldau.broker.coordinator.topics_seen import topics_seen
-from moldau.broker.coordinator.transaction_services import TransactionServices
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.events import GroupEvents
+from moldau.broker.coordinator.groups.regex_visibility import Sights
+from moldau.broker.coordinator.groups.topics_seen import topics_seen
+from moldau.broker.coordinator.transactions.services import TransactionServices
 from moldau.broker.errors import StoreFault
 from moldau.broker.frame_checks import FrameChecks
 from moldau.broker.handlers.context import Broker

@@ -41,7 +41,7 @@ from moldau.broker.group.pending import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
 from moldau.broker.group.unknown import answer_unknown, not_of_this_kind, refuse
-from moldau.broker.slotted import Slotted
+from moldau.broker.machine.slot_table import Slotted
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""

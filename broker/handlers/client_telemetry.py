@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Generator, Mapping
 
-from moldau.broker.coordinator.slices import Slices, Work
+from moldau.broker.coordinator.time_slicer import Slices, Work
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.metrics.document import ClientRow, Family, Kind, Sample
 from moldau.broker.server.call import Call

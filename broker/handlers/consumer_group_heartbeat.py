@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Collection, Iterable
 from itertools import chain, repeat
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import Answer, HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat

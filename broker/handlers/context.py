@@ -13,9 +13,9 @@ from moldau.broker.access.connection_limiter import ConnectionLimiter
 from moldau.broker.access.quotas import Quotas
 from moldau.broker.access.tokens import Tokens
 from moldau.broker.access.users import Users
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.group_settings import GroupSettings
-from moldau.broker.coordinator.transaction_services import TransactionServices
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.settings import GroupSettings
+from moldau.broker.coordinator.transactions.services import TransactionServices
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.handlers.client_telemetry import ClientTelemetry
 from moldau.broker.handlers.deadlines import Deadlines

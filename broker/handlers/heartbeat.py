@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, is_denied
 from moldau.broker.handlers.context import Broker
 from moldau.broker.security.resources import Operation

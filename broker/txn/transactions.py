@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.slotted import Slotted
+from moldau.broker.machine.slot_table import Slotted
 from moldau.broker.txn import recovery
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect, Failed, Reply

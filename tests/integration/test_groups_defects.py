@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moldau.broker import expressions
-from moldau.broker.coordinator import reloading
+from moldau.broker.coordinator.runtime import recovery
 from moldau.broker.group.assign.assignors import ASSIGNORS
 from moldau.broker.group.classic import sync
 from moldau.broker.group.classic.core import Core
@@ -30,7 +30,7 @@ class Defect(Exception):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reloading, "PAUSE_S", 0.01)
+    monkeypatch.setattr(recovery, "PAUSE_S", 0.01)
 
 
 def breaks(patch: pytest.MonkeyPatch, owner: Any, method: str, group: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from moldau.broker.coordinator import slots
+from moldau.broker.coordinator.runtime import slots
 from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced, StoreFull, StoreRefused
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from moldau.broker.coordinator import slots, transaction_coordinator
+from moldau.broker.coordinator.runtime import slots
+from moldau.broker.coordinator.transactions import coordinator as transaction_coordinator
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from moldau.broker.coordinator import reloading
+from moldau.broker.coordinator.runtime import recovery
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
@@ -35,8 +35,8 @@ class Defect(Exception):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reloading, "PAUSE_S", 0.01)
-    monkeypatch.setattr(reloading, "RETRY_S", 0.01)
+    monkeypatch.setattr(recovery, "PAUSE_S", 0.01)
+    monkeypatch.setattr(recovery, "RETRY_S", 0.01)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.group.effects import Answer, HeartbeatAnswer, JoinAnswer, SyncAnswer
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join, Leave, LeavingMember, Sync
 from moldau.broker.group.offsets import TopicPartition, new_commit

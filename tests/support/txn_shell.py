@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import Any
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.producer_ids import ProducerIds
-from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
+from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.coordinator.wholeness import Wholeness
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replicated, Replication

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moldau.broker.coordinator.group_events import BEFORE_PER_WINDOW, GroupEvents
+from moldau.broker.coordinator.groups.events import BEFORE_PER_WINDOW, GroupEvents
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.group.effects import MemberChange, MemberChanged, StateChanged
 from moldau.broker.group.offsets import CommittedOffsets, TopicPartition, new_commit

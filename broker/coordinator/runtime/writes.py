@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from moldau.broker.coordinator.slots import Slots
-from moldau.broker.coordinator.stored import encode_members
+from moldau.broker.coordinator.groups.serialization import encode_members
+from moldau.broker.coordinator.runtime.slots import Slots
 from moldau.broker.errors import ErrorCode, StoreFault, StoreFenced, StoreTimeout
 from moldau.broker.group.effects import Persist
 from moldau.broker.group.events import Event, Persisted

@@ -15,15 +15,19 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, cast
 
-from moldau.broker.coordinator.computing import Computing
-from moldau.broker.coordinator.group_counters import GroupCounters
-from moldau.broker.coordinator.group_settings import group_config
-from moldau.broker.coordinator.group_writes import MEND_PATIENCE_S, GroupWrites
-from moldau.broker.coordinator.reloading import GroupReloading
-from moldau.broker.coordinator.shell import MachineShell
-from moldau.broker.coordinator.slots import Slots
-from moldau.broker.coordinator.stored import encode_offset, offset_field, pending_field
-from moldau.broker.coordinator.transactional_offsets import TransactionalOffsets
+from moldau.broker.coordinator.groups.assignment_jobs import Computing
+from moldau.broker.coordinator.groups.counters import GroupCounters
+from moldau.broker.coordinator.groups.serialization import (
+    encode_offset,
+    offset_field,
+    pending_field,
+)
+from moldau.broker.coordinator.groups.settings import group_config
+from moldau.broker.coordinator.groups.transactional_offsets import TransactionalOffsets
+from moldau.broker.coordinator.runtime.recovery import GroupReloading
+from moldau.broker.coordinator.runtime.runtime import MachineShell
+from moldau.broker.coordinator.runtime.slots import Slots
+from moldau.broker.coordinator.runtime.writes import MEND_PATIENCE_S, GroupWrites
 from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced
 from moldau.broker.group.config import IdGenerator
 from moldau.broker.group.effects import (

@@ -15,9 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
-from moldau.broker.coordinator.group_writes import GroupWrites
-from moldau.broker.coordinator.slots import RETRY_S, Slots
-from moldau.broker.coordinator.stored import loaded_group
+from moldau.broker.coordinator.groups.serialization import loaded_group
+from moldau.broker.coordinator.runtime.slots import RETRY_S, Slots
+from moldau.broker.coordinator.runtime.writes import GroupWrites
 from moldau.broker.errors import StoreFault
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.groups import Groups

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
-from moldau.broker.coordinator.slots import Slots
-from moldau.broker.coordinator.stored import (
+from moldau.broker.coordinator.groups.serialization import (
     decode_offset,
     encode_pending,
     offset_field,
     pending_field,
 )
+from moldau.broker.coordinator.runtime.slots import Slots
 from moldau.broker.errors import (
     ErrorCode,
     KafkaError,

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from moldau.broker.coordinator.reloading import Reloading
+from moldau.broker.coordinator.runtime.recovery import Reloading
 from moldau.broker.errors import ErrorCode
 
 logger = logging.getLogger("moldau.coordinator")

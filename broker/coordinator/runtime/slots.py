@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from moldau.broker.coordinator.stored import loaded_group, offset_fields, owners_of
+from moldau.broker.coordinator.groups.serialization import loaded_group, offset_fields, owners_of
 from moldau.broker.errors import StoreFault, StoreFenced, StoreTimeout
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.groups import Groups

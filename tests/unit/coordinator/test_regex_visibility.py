@@ -1,6 +1,6 @@
 """Expressions stand for topics that their clients may describe."""
 
-from moldau.broker.coordinator.sights import Sights
+from moldau.broker.coordinator.groups.regex_visibility import Sights
 from moldau.broker.expressions import match_steps
 from tests.support.consumer_driver import ConsumerDriver
 from tests.support.group_world import completed

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from moldau.broker.coordinator import orphans
-from moldau.broker.coordinator.orphans import Orphans
 from moldau.broker.coordinator.peers import Link
+from moldau.broker.coordinator.transactions import hanging_transactions
+from moldau.broker.coordinator.transactions.hanging_transactions import Orphans
 from moldau.broker.txn.record import Place, TxnState
 from moldau.broker.txn.views import TxnView
 from moldau.broker.wire.apis import ApiKey
@@ -44,7 +44,7 @@ def store(server: RedisServer) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphans, "LOOK_AGAIN_S", 0.02)
+    monkeypatch.setattr(hanging_transactions, "LOOK_AGAIN_S", 0.02)
 
 
 class Transactions:

@@ -19,9 +19,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from moldau.broker.coordinator.shell import MachineShell
-from moldau.broker.coordinator.slots import Slots
-from moldau.broker.coordinator.transaction_reloading import TransactionReloading
+from moldau.broker.coordinator.runtime.runtime import MachineShell
+from moldau.broker.coordinator.runtime.slots import Slots
+from moldau.broker.coordinator.transactions.recovery import TransactionReloading
 from moldau.broker.coordinator.wholeness import Settled, Wholeness
 from moldau.broker.errors import (
     ErrorCode,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.slotted import Slotted
+from moldau.broker.machine.slot_table import Slotted
 
 
 class Words(Slotted[str]):

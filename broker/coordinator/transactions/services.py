@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.joins import Joins
-from moldau.broker.coordinator.local_markers import LocalMarkers
-from moldau.broker.coordinator.markers import Markers
-from moldau.broker.coordinator.orphans import Orphans
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.coordinator.peers import Peers
-from moldau.broker.coordinator.producer_ids import ProducerIds
-from moldau.broker.coordinator.transaction_coordinator import (
+from moldau.broker.coordinator.transactions.coordinator import (
     REPLICATED_WITHIN_S,
     TransactionCoordinator,
 )
+from moldau.broker.coordinator.transactions.enlistment import Joins
+from moldau.broker.coordinator.transactions.hanging_transactions import Orphans
+from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
+from moldau.broker.coordinator.transactions.markers import Markers
+from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.coordinator.wholeness import Wholeness
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topics

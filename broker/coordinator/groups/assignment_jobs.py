@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 
 from moldau.broker import expressions
-from moldau.broker.coordinator.sights import Sights
-from moldau.broker.coordinator.slices import Slices, Work
+from moldau.broker.coordinator.groups.regex_visibility import Sights
+from moldau.broker.coordinator.time_slicer import Slices, Work
 from moldau.broker.group.effects import Assign, Resolve
 from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from moldau.broker.group.groups import Groups

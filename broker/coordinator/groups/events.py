@@ -25,7 +25,7 @@ import time
 from itertools import islice
 from typing import Any
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.group.effects import MemberChanged, StateChanged
 from moldau.broker.group.states import REBALANCING, GroupState
 from moldau.broker.log.event_topic import EventTopic

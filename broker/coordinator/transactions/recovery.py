@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol
 
-from moldau.broker.coordinator.reloading import Reloading
-from moldau.broker.coordinator.slots import Slots
+from moldau.broker.coordinator.runtime.recovery import Reloading
+from moldau.broker.coordinator.runtime.slots import Slots
 from moldau.broker.placement import slot_of
 from moldau.broker.store.transactions import TransactionStore
 from moldau.broker.txn.effects import Effect
