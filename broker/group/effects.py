@@ -1,8 +1,4 @@
-"""What a group wants done, and its answers. The coordinator runs effects in their order.
-
-A `Reply` that promises something durable comes only after the `Persisted` event for it, so the
-coordinator never has to hold one back.
-"""
+"""The effects of groups, beside those of every machine (`machine/effects.py`), and answers."""
 
 from __future__ import annotations
 
@@ -16,9 +12,10 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.job import Job
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey
 from moldau.broker.group.topics import Place
 from moldau.broker.group.views import Owners
+from moldau.broker.machine import effects
+from moldau.broker.machine.effects import ArmTimer, CancelTimer, Failed, Reply
 
 NO_GENERATION = -1
 
@@ -90,25 +87,14 @@ class HeartbeatAnswer(Struct, frozen=True):
 Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer | HeartbeatAnswer
 
 
-class Reply(Struct, frozen=True):
-    """Answer the request with this token; exactly one for each request."""
-
-    call: object
-    answer: Answer
-
-
-class Persist(Struct, frozen=True):
-    """Store the group, then send it `Persisted(token, …)`, whatever the outcome.
+class Persist(effects.Persist, frozen=True):
+    """Store the group.
 
     `record` None: remove the group, its offsets and its entry in the slot's index.
-    A group has at most one write in flight. Tokens grow with every write, across restarts too
-    (`GroupRecord.revision`), and `identity` is never reused after a deletion: so the store can
-    refuse a write that arrives late.
+    `identity` is never reused after a deletion: so the store can refuse a write that arrives late.
     """
 
-    group_id: str
     identity: str
-    token: int
     record: GroupRecord | ConsumerRecord | None
     members: Mapping[str, Callable[[], ConsumerMember] | None] = {}
     """Of a group of the consumer protocol: those that changed, as they were then; None: gone."""
@@ -123,27 +109,18 @@ class Assign(Struct, frozen=True):
 
     job: Job
 
+    @property
+    def name(self) -> str:
+        return self.job.group_id
+
 
 class Resolve(Struct, frozen=True):
     """Match these patterns with topics in slices, then send `Resolved`. One at a time."""
 
-    group_id: str
+    name: str
     patterns: tuple[str, ...]
     names: frozenset[str] | None
     """None: all topics that there are."""
-
-
-class ArmTimer(Struct, frozen=True):
-    """Send `TimerFired(key)` at that time. Arming an armed key moves it."""
-
-    key: TimerKey
-    at_ms: int
-
-
-class CancelTimer(Struct, frozen=True):
-    """Only sent for a key that is armed."""
-
-    key: TimerKey
 
 
 class StateChanged(Struct, frozen=True):
@@ -170,15 +147,8 @@ class MemberChanged(Struct, frozen=True):
     """How many there are now."""
 
 
-class Unrestored(Struct, frozen=True):
-    """The group could not be restored from what was stored: load it again, later."""
-
-    group_id: str
-    defect: Exception
-
-
 Effect: TypeAlias = (
-    Reply
+    Reply[Answer]
     | Persist
     | ArmTimer
     | CancelTimer
@@ -186,5 +156,5 @@ Effect: TypeAlias = (
     | MemberChanged
     | Assign
     | Resolve
-    | Unrestored
+    | Failed
 )

@@ -28,10 +28,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.job import Job
-from moldau.broker.group.timers import TimerKey
 from moldau.broker.group.topics import Place
+from moldau.broker.machine.effects import Persisted, TimerFired
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The protocols a member supports, the preferred one first: name and metadata."""
@@ -144,23 +143,6 @@ class Resolved(Struct, frozen=True):
     matches: Mapping[str, frozenset[str]] | None
     of_all: bool
     """All topics were matched, so these are all; else they are more."""
-
-
-class TimerFired(Struct, frozen=True):
-    """An armed timer is due. One that was cancelled or moved in the meantime is ignored."""
-
-    key: TimerKey
-
-
-class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this token. Each one gets exactly one.
-
-    `error` is what members that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
-    its outcome is unknown.
-    """
-
-    token: int
-    error: ErrorCode = ErrorCode.NONE
 
 
 Request: TypeAlias = Join | Sync | Leave | Delete | ConsumerHeartbeat

@@ -6,6 +6,7 @@ No I/O: the coordinator says which slots the worker owns and what was found in t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
@@ -13,18 +14,16 @@ from moldau.broker.group import commits, views
 from moldau.broker.group.classic import join, sessions
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import Answer, Effect, Persist, Reply, Unrestored
+from moldau.broker.group.effects import Answer, Effect, Persist
 from moldau.broker.group.events import (
     Assigned,
     ConsumerHeartbeat,
     Delete,
     Event,
     Join,
-    Persisted,
     Request,
     Resolved,
     Sync,
-    TimerFired,
     TopicsChanged,
 )
 from moldau.broker.group.loading import LoadedGroup, restore
@@ -41,13 +40,14 @@ from moldau.broker.group.pending import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
 from moldau.broker.group.unknown import answer_unknown, not_of_this_kind, refuse
-from moldau.broker.machine.slot_table import Slotted
+from moldau.broker.machine.effects import Persisted, Reply, TimerFired
+from moldau.broker.machine.slot_table import SlotTable
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""
 
 
-class Groups(Slotted[Machine]):
+class Groups(SlotTable[Machine]):
     """A group belongs to the slot of its id."""
 
     def __init__(
@@ -81,11 +81,8 @@ class Groups(Slotted[Machine]):
         for found in stored:
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
             self.pending.loaded(found.group_id, found.pending)
-            try:
-                effects += self._restore(found, now_ms, generation_floor)
-            except Exception as defect:  # the others must not suffer from it
-                self._reloading.add(found.group_id)
-                effects.append(Unrestored(found.group_id, defect))
+            restore_it = partial(self._restore, found, now_ms, generation_floor)
+            effects += self.guarded(found.group_id, restore_it)
         self._finish_loading(slot)
         if generation_floor:
             # The store has lost something: members of a group that went along join again instead
@@ -117,7 +114,7 @@ class Groups(Slotted[Machine]):
         for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
             self.offsets.pop(group_id, None)
         for group in self._give_up(slot):
-            effects += group.unload(now_ms)
+            effects += self.guarded(group.group_id, partial(group.unload, now_ms))
             del self.offsets[group.group_id]
         self.pending.given_up(slot)
         return effects
@@ -338,14 +335,16 @@ class Groups(Slotted[Machine]):
         return group.describe_consumers()
 
     def _handle(self, group: Machine, event: Event, now_ms: int) -> list[Effect]:
-        known = group
-        group, effects = convert.suited(known, event, self._topics, now_ms)
-        if group is not known:
-            self.put(group.group_id, group)
-        if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
-            if group.state is GroupState.DEAD:
-                return [Reply(event.call, refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE))]
-            return [Reply(event.call, not_of_this_kind(group.group_id))]
+        effects: list[Effect] = []
+        if isinstance(event, Join | ConsumerHeartbeat):
+            known = group
+            group, effects = convert.for_member(known, event, self._topics, now_ms)
+            if group is not known:
+                self.put(group.group_id, group)
+            if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
+                if group.state is GroupState.DEAD:
+                    return [Reply(event.call, refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE))]
+                return [Reply(event.call, not_of_this_kind(group.group_id))]
         effects += group.handle(event, now_ms)
         if isinstance(group, ConsumerGroup) and group.becomes_classic:
             group, converted = convert.downgrade(group, now_ms)

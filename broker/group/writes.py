@@ -1,4 +1,4 @@
-"""What a group wants stored, and why: one write at a time, later wishes share the next one.
+"""Why a group is written. There is one write at a time; later wishes share the next one.
 
 One at a time keeps the order in which records reach the store, and turns a thousand static members
 that restart at once into a few writes.
@@ -9,46 +9,17 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Purpose(Struct, frozen=True):
+class WriteReason(Struct, frozen=True):
     """Why the group is written. A protocol adds its own."""
 
 
-class SaveGroup(Purpose, frozen=True):
+class SaveGroup(WriteReason, frozen=True):
     """The group is new or has become Empty, or a failed write left the store in doubt. No request
     waits for it."""
 
 
-class DeleteGroup(Purpose, frozen=True):
+class DeleteGroup(WriteReason, frozen=True):
     """The group is to be removed."""
 
     call: object | None
     """None: the client was answered when the first attempt failed, this is another one."""
-
-
-class Writes:
-    """The write in flight and what waits for the next one."""
-
-    def __init__(self, revision: int = 0) -> None:
-        self.revision = revision
-        """The token of the last write that was begun."""
-        self.in_flight: list[Purpose] = []
-        self.waiting: list[Purpose] = []
-
-    def begin(self) -> int:
-        """Start a write for everything that waits; returns its token."""
-        self.revision += 1
-        self.in_flight, self.waiting = self.waiting, []
-        return self.revision
-
-    def end(self, token: int) -> list[Purpose]:
-        """The purposes of that write; none, if it is not the one in flight."""
-        if token != self.revision:
-            return []
-        purposes, self.in_flight = self.in_flight, []
-        return purposes
-
-    def abandon(self) -> list[Purpose]:
-        """Returns everything that was wanted. An outcome reported later is ignored."""
-        purposes = self.in_flight + self.waiting
-        self.in_flight, self.waiting = [], []
-        return purposes

@@ -18,9 +18,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from moldau.broker.errors import ErrorCode
+from moldau.broker.machine.effects import Persisted, TimerFired
 from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Place
-from moldau.broker.txn.timers import TimerKey
 
 
 class Init(Struct, frozen=True):
@@ -62,27 +61,10 @@ class End(Struct, frozen=True):
     version: int = 5
 
 
-class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this token. Each one gets exactly one.
-
-    `error` is what clients that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
-    its outcome is unknown.
-    """
-
-    token: int
-    error: ErrorCode = ErrorCode.NONE
-
-
 class MarkersWritten(Struct, frozen=True):
     """Every place of this transaction has its marker: what `WriteMarkers` asked for is done."""
 
     number: int
-
-
-class TimerFired(Struct, frozen=True):
-    """An armed timer is due. One that was cancelled or moved in the meantime is ignored."""
-
-    key: TimerKey
 
 
 Request: TypeAlias = Init | Add | End

@@ -1,29 +1,20 @@
-"""What a transactional id does with effects, timers and its one write at a time."""
+"""What is known of a transactional id: its record, who waits, its one write, its markers."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine import machine
 from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.effects import (
-    Answer,
-    ArmTimer,
-    CancelTimer,
-    Effect,
-    Persist,
-    Reply,
-    StateChanged,
-    WriteMarkers,
-)
+from moldau.broker.txn.effects import Effect, Persist, StateChanged, WriteMarkers
 from moldau.broker.txn.events import Request
 from moldau.broker.txn.record import Place, TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId, refuse
-from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.writes import Waiting, Write
 
 
-class Machine:
+class Machine(machine.Machine[Effect, Write]):
     def __init__(
         self,
         transactional_id: str,
@@ -31,10 +22,10 @@ class Machine:
         take_producer_id: TakeProducerId,
         now_ms: int,
     ) -> None:
+        super().__init__(transactional_id, now_ms)
         self.transactional_id = transactional_id
         self.config = config
         self.take_producer_id = take_producer_id
-        self.now_ms = now_ms
         self.record: TxnRecord | None = None
         """As it is stored, except that Complete* may not be yet. None: the id is not known."""
         self.places: frozenset[Place] = frozenset()
@@ -45,14 +36,10 @@ class Machine:
         """Since when the transaction is complete, as long as that is not stored."""
         self.last_ended: TxnRecord | None = None
         """The last Prepare* that was completed here: the store may lose its markers."""
-        self.revision = 0
-        """Of the last write that was begun."""
         self.in_doubt = False
         """The last write failed: the store may have what it was to store, or not."""
         self.waiting: list[Waiting] = []
         """Requests in the order in which they came."""
-        self.write: Write | None = None
-        """The write in flight."""
         self.is_store_wanted = False
         """The record is to be stored as it is, with the next write or by one of its own."""
         self.lost_markers: list[WriteMarkers] = []
@@ -60,24 +47,14 @@ class Machine:
         self.repeats: list[WriteMarkers] = []
         """Those that are being written again: one transaction after the other, the first is at it.
         A later marker in front of an earlier one would end the earlier transaction."""
-        self._effects: list[Effect] = []
-        self._armed: dict[TimerKind, int] = {}
 
     # --- effects ---
 
-    def reply(self, event: Request, answer: Answer) -> None:
-        self._effects.append(Reply(event.call, answer))
-
     def refuse(self, event: Request, error: ErrorCode) -> None:
-        self.reply(event, refuse(event, error))
-
-    def take_effects(self) -> list[Effect]:
-        effects = self._effects
-        self._effects = []
-        return effects
+        self.reply(event.call, refuse(event, error))
 
     def write_markers(self, markers: WriteMarkers) -> None:
-        self._effects.append(markers)
+        self.effects.append(markers)
 
     # --- markers that are written again ---
 
@@ -132,43 +109,17 @@ class Machine:
         if state is not previous:
             known = record or before
             number = 0 if known is None else known.number
-            self._effects.append(StateChanged(self.transactional_id, previous, state, number))
-
-    # --- timers ---
-
-    def arm(self, kind: TimerKind, at_ms: int) -> None:
-        """It fires at that time or before, and is then armed again if nothing is due."""
-        armed = self._armed.get(kind)
-        if armed is None or armed > at_ms:
-            self._armed[kind] = at_ms
-            self._effects.append(ArmTimer(TimerKey(self.transactional_id, kind), at_ms))
-
-    def cancel_all_timers(self) -> None:
-        for kind in self._armed:
-            self._effects.append(CancelTimer(TimerKey(self.transactional_id, kind)))
-        self._armed.clear()
-
-    def has_fired(self, key: TimerKey) -> bool:
-        """True if the timer was armed and its time has come; it is then no longer armed."""
-        at_ms = self._armed.get(key.kind)
-        if at_ms is None:
-            return False
-        if self.now_ms < at_ms:  # the event loop's clock is coarser than ours
-            self._effects.append(ArmTimer(key, at_ms))
-            return False
-        del self._armed[key.kind]
-        return True
+            self.effects.append(StateChanged(self.transactional_id, previous, state, number))
 
     # --- writes ---
 
     def begin(self, write: Write) -> None:
-        self.revision += 1
+        token = self.write_begins(write)
         if write.record is not None:
-            write.record = replace(write.record, revision=self.revision)
+            write.record = replace(write.record, revision=token)
         write.markers, self.lost_markers = self.lost_markers, []
-        self.write = write
         self.is_store_wanted = False
-        self._effects.append(Persist(self.transactional_id, self.revision, write.record))
+        self.effects.append(Persist(self.transactional_id, token, write.record))
 
     def take_waiting(self) -> list[Waiting]:
         waiting, self.waiting = self.waiting, []

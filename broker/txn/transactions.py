@@ -10,10 +10,11 @@ from functools import partial
 from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.slot_table import Slotted
+from moldau.broker.machine.effects import Reply
+from moldau.broker.machine.slot_table import SlotTable
 from moldau.broker.txn import recovery
 from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.effects import Effect, Failed, Reply
+from moldau.broker.txn.effects import Effect
 from moldau.broker.txn.events import Add, End, Event, Init, Request
 from moldau.broker.txn.record import TxnRecord
 from moldau.broker.txn.rules import TakeProducerId, refuse
@@ -24,7 +25,7 @@ Effects: TypeAlias = list[Effect]
 Views: TypeAlias = list[TxnView]  # in the class, `list` is the method
 
 
-class Transactions(Slotted[Transaction]):
+class Transactions(SlotTable[Transaction]):
     """A transactional id belongs to a slot, as groups do."""
 
     def __init__(
@@ -55,20 +56,28 @@ class Transactions(Slotted[Transaction]):
         """
         effects: Effects = []
         for record in records:
-            effects += self._restore(
-                record, now_ms, history_lost=history_lost, lost_records=lost_records
+            restore = partial(
+                self._restore,
+                record,
+                now_ms,
+                history_lost=history_lost,
+                lost_records=lost_records,
             )
+            effects += self.guarded(record.transactional_id, restore)
         self._finish_loading(slot)
         return effects
 
     def finish_reloading(
         self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, history_lost: bool
     ) -> Effects:
-        """As `finish_loading`, of one that failed. Without a record it is not known."""
+        """Like `finish_loading`, for one that failed. Without a record it is not known."""
+        effects: Effects = []
+        if record is not None:
+            effects = self._restore(
+                record, now_ms, history_lost=history_lost, lost_records=history_lost
+            )
         self._reloading.discard(transactional_id)
-        if record is None:
-            return []
-        return self._restore(record, now_ms, history_lost=history_lost, lost_records=history_lost)
+        return effects
 
     def store_again(
         self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, lost_records: bool = False
@@ -84,19 +93,24 @@ class Transactions(Slotted[Transaction]):
         for transaction in self.of_slot(slot):
             record = stored.pop(transaction.transactional_id, None)
             if lost_records:
-                effects += self._guarded(transaction, partial(recovery.maim, transaction, now_ms))
+                effects += self.guarded(
+                    transaction.transactional_id, partial(recovery.maim, transaction, now_ms)
+                )
             again = partial(recovery.store_again, transaction, record, now_ms)
-            effects += self._guarded(transaction, again)
+            effects += self.guarded(transaction.transactional_id, again)
         for record in stored.values():  # removed here, and back
             if not self.is_reloading(record.transactional_id):
-                effects += self._restore(record, now_ms, history_lost=True)
+                restore = partial(self._restore, record, now_ms, history_lost=True)
+                effects += self.guarded(record.transactional_id, restore)
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> Effects:
         """Another worker owns the slot from now on, or this one stops."""
         effects: Effects = []
         for transaction in self._give_up(slot):
-            effects += self._guarded(transaction, partial(recovery.unload, transaction, now_ms))
+            effects += self.guarded(
+                transaction.transactional_id, partial(recovery.unload, transaction, now_ms)
+            )
         return effects
 
     def use_config(self, config: TxnConfig) -> None:
@@ -124,7 +138,9 @@ class Transactions(Slotted[Transaction]):
         """Remove ids that have not been used for `transactional.id.expiration.ms`."""
         effects: Effects = []
         for transaction in self.by_id.values():
-            effects += self._guarded(transaction, partial(transaction.expire, now_ms))
+            effects += self.guarded(
+                transaction.transactional_id, partial(transaction.expire, now_ms)
+            )
         return effects
 
     # --- what is shown ---
@@ -143,37 +159,24 @@ class Transactions(Slotted[Transaction]):
     def _restore(
         self, record: TxnRecord, now_ms: int, *, history_lost: bool, lost_records: bool = False
     ) -> Effects:
-        try:
-            transaction, effects = recovery.restore(
-                record,
-                self.config,
-                self._take_producer_id,
-                now_ms,
-                history_lost=history_lost,
-                lost_records=lost_records,
-            )
-        except Exception as defect:  # the others must not suffer from it
-            return [Failed(record.transactional_id, defect)]
+        transaction, effects = recovery.restore(
+            record,
+            self.config,
+            self._take_producer_id,
+            now_ms,
+            history_lost=history_lost,
+            lost_records=lost_records,
+        )
         self.put(record.transactional_id, transaction)
         return effects
 
     def _handle(self, transaction: Transaction, event: Event, now_ms: int) -> Effects:
-        try:
-            effects = transaction.handle(event, now_ms)
-            if transaction.is_gone:
-                transaction.cancel_all_timers()
-                effects += transaction.take_effects()
-                self.drop(transaction.transactional_id)
-        except Exception as defect:
-            return [Failed(transaction.transactional_id, defect)]
+        effects = transaction.handle(event, now_ms)
+        if transaction.is_gone:
+            transaction.cancel_all_timers()
+            effects += transaction.take_effects()
+            self.drop(transaction.transactional_id)
         return effects
-
-    def _guarded(self, transaction: Transaction, step: Callable[[], Effects]) -> Effects:
-        """A step of one of many, which must not keep the others from theirs."""
-        try:
-            return step()
-        except Exception as defect:
-            return [Failed(transaction.transactional_id, defect)]
 
     def _unavailable(self, transactional_id: str, event: Request) -> ErrorCode:
         if not transactional_id:

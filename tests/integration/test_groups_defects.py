@@ -128,7 +128,7 @@ async def test_8_36_whoever_waits_is_answered_and_timers_end(
             assert (await second).error == NOT_AVAILABLE
         await loaded(own, "parked")
         armed = own.coordinator._timers
-        assert not [key for key in armed if key.group_id == "parked"]
+        assert not [key for key in armed if key.name == "parked"]
         again = await own.join("parked")
         assert (await own.sync("parked", again)).error == 0
 

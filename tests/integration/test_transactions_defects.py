@@ -111,7 +111,7 @@ PLACES = [
     (Machine, "put"),
     (Machine, "become"),
     (Machine, "begin"),
-    (Machine, "arm"),
+    (Machine, "arm_by"),
     (Machine, "reply"),
     (Machine, "write_markers"),
     (Machine, "take_effects"),

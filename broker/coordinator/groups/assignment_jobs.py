@@ -45,17 +45,17 @@ class Computing:
 
     def _resolve(self, effect: Resolve) -> None:
         of_all = effect.names is None
-        report = self._reporter(effect.group_id)
+        report = self._reporter(effect.name)
 
         def resolved(matches: Mapping[str, frozenset[str]] | None) -> None:
             report(Resolved(matches, of_all))
 
         may_see = None
         if self.sights is not None:
-            group = self._groups.by_id.get(effect.group_id)
-            may_see = self.sights.of_group(effect.group_id, group)
+            group = self._groups.by_id.get(effect.name)
+            may_see = self.sights.of_group(effect.name, group)
         names = self._topics.names() if effect.names is None else effect.names
-        what = f"matching the expressions of group {effect.group_id}"
+        what = f"matching the expressions of group {effect.name}"
         steps = expressions.match_steps(effect.patterns, list(names), may_see)
         self._slices.start(Work(what, steps, resolved))
 

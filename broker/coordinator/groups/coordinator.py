@@ -32,25 +32,21 @@ from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced
 from moldau.broker.group.config import IdGenerator
 from moldau.broker.group.effects import (
     Answer,
-    ArmTimer,
     Assign,
-    CancelTimer,
     Effect,
     MemberChanged,
     Persist,
-    Reply,
     Resolve,
     StateChanged,
-    Unrestored,
 )
-from moldau.broker.group.events import Delete, Event, Request, TimerFired
+from moldau.broker.group.events import Delete, Event, Request
 from moldau.broker.group.groups import Groups
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey
 from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
 from moldau.broker.group.unknown import refuse
 from moldau.broker.group.views import Owners
+from moldau.broker.machine.effects import ArmTimer, CancelTimer, Failed, Reply, TimerFired, TimerKey
 from moldau.broker.placement import slot_of, slots_of
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.groups import GroupStore
@@ -133,7 +129,7 @@ class GroupCoordinator(MachineShell[TimerKey]):
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
-                reply = cast("Reply", effect)
+                reply = cast("Reply[Answer]", effect)
                 self._answer(reply.call, reply.answer)
             elif kind is ArmTimer:
                 self._arm(cast("ArmTimer", effect))
@@ -143,15 +139,15 @@ class GroupCoordinator(MachineShell[TimerKey]):
                 self.spawn(self._writes.persist(cast("Persist", effect)))
             elif kind is Assign or kind is Resolve:
                 work.append(cast("Assign | Resolve", effect))
-            elif kind is Unrestored:
-                self._unrestored(cast("Unrestored", effect))
+            elif kind is Failed:
+                self._unrestored(cast("Failed", effect))
             else:
                 self._report(cast("StateChanged | MemberChanged", effect))
         for one in work:  # what comes of it comes behind the other effects
             try:
                 self.computing.start(one)
             except Exception:
-                group_id = one.job.group_id if isinstance(one, Assign) else one.group_id
+                group_id = one.name
                 logger.exception("group %s: %s failed", group_id, type(one).__name__)
                 self._failed(group_id)
 
@@ -161,15 +157,15 @@ class GroupCoordinator(MachineShell[TimerKey]):
     def _refusal(self, request: Request, error: ErrorCode) -> Answer:
         return refuse(request, error)
 
-    def _unrestored(self, effect: Unrestored) -> None:
-        logger.error("group %s cannot be restored", effect.group_id, exc_info=effect.defect)
-        self._reloading.start(effect.group_id)
+    def _unrestored(self, effect: Failed) -> None:
+        logger.error("group %s cannot be restored", effect.name, exc_info=effect.defect)
+        self._reloading.start(effect.name)
 
     def _owner_of(self, key: TimerKey) -> str:
-        return key.group_id
+        return key.name
 
     def _fired(self, key: TimerKey) -> None:
-        self.submit(key.group_id, TimerFired(key))
+        self.submit(key.name, TimerFired(key))
 
     async def persist_now(self, effects: Iterable[Effect]) -> None:
         """Run effects, and wait for their writes. Raises StoreFault."""

@@ -10,10 +10,11 @@ from moldau.broker.coordinator.groups.serialization import encode_members
 from moldau.broker.coordinator.runtime.slots import Slots
 from moldau.broker.errors import ErrorCode, StoreFault, StoreFenced, StoreTimeout
 from moldau.broker.group.effects import Persist
-from moldau.broker.group.events import Event, Persisted
+from moldau.broker.group.events import Event
 from moldau.broker.group.groups import Groups
 from moldau.broker.group.record import encode
 from moldau.broker.group.views import Owners
+from moldau.broker.machine.effects import Persisted
 from moldau.broker.placement import slot_of
 from moldau.broker.store.groups import GroupStore
 
@@ -41,15 +42,15 @@ class GroupWrites:
         self._under_way: dict[str, asyncio.Future[None]] = {}  # by group id
 
     async def persist(self, effect: Persist) -> None:
-        group = self._groups.by_id.get(effect.group_id)
+        group = self._groups.by_id.get(effect.name)
         while isinstance(fault := await self._write(effect), StoreFenced):
-            self._slots.fenced(slot_of(effect.group_id))
+            self._slots.fenced(slot_of(effect.name))
             try:
                 await self._slots.mended(MEND_PATIENCE_S)
             except StoreTimeout as late:
                 fault = late
                 break
-            if self._groups.by_id.get(effect.group_id) is not group:
+            if self._groups.by_id.get(effect.name) is not group:
                 return  # another worker owns it: it was unloaded, and no outcome is waited for
         self._report(effect, fault)
 
@@ -66,7 +67,7 @@ class GroupWrites:
             await under_way
 
     async def _write(self, effect: Persist) -> StoreFault | None:
-        slot, group_id = slot_of(effect.group_id), effect.group_id
+        slot, group_id = slot_of(effect.name), effect.name
         ended = self._under_way[group_id] = asyncio.get_running_loop().create_future()
         try:
             if effect.record is None:
@@ -99,5 +100,5 @@ class GroupWrites:
         error = ErrorCode.NONE
         if fault is not None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            logger.warning("group %s could not be stored: %s", effect.group_id, fault)
-        self._submit(effect.group_id, Persisted(effect.token, error))
+            logger.warning("group %s could not be stored: %s", effect.name, fault)
+        self._submit(effect.name, Persisted(effect.token, error))

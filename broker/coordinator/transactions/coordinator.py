@@ -30,26 +30,24 @@ from moldau.broker.errors import (
     StoreFenced,
     StoreTimeout,
 )
+from moldau.broker.machine.effects import (
+    ArmTimer,
+    CancelTimer,
+    Failed,
+    Persisted,
+    Reply,
+    TimerFired,
+    TimerKey,
+)
 from moldau.broker.placement import slot_of
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.transactions import TransactionStore
 from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.effects import (
-    Answer,
-    ArmTimer,
-    CancelTimer,
-    Effect,
-    Failed,
-    Persist,
-    Reply,
-    StateChanged,
-    WriteMarkers,
-)
-from moldau.broker.txn.events import Event, MarkersWritten, Persisted, Request, TimerFired
+from moldau.broker.txn.effects import Answer, Effect, Persist, StateChanged, WriteMarkers
+from moldau.broker.txn.events import Event, MarkersWritten, Request
 from moldau.broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
 from moldau.broker.txn.rules import refuse
-from moldau.broker.txn.timers import TimerKey
 from moldau.broker.txn.transaction import Transaction
 from moldau.broker.txn.transactions import Transactions
 from moldau.broker.txn.views import TxnView
@@ -163,13 +161,18 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         """Pass an event to its transactional id. A request's token is answered, now or later."""
         if isinstance(event, Request):
             self._open[event.call] = transactional_id, event
-        self.run(self.transactions.handle(transactional_id, event, self.now_ms()))
+        try:
+            effects = self.transactions.handle(transactional_id, event, self.now_ms())
+        except Exception as defect:
+            self._report_defect(transactional_id, defect)
+            return
+        self.run(effects)
 
     def run(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Reply:
-                reply = cast("Reply", effect)
+                reply = cast("Reply[Answer]", effect)
                 self._answer(reply.call, reply.answer)
             elif kind is Persist:
                 self._run_one(self._persist, cast("Persist", effect))
@@ -181,7 +184,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
                 self._cancel(cast("CancelTimer", effect).key)
             elif kind is Failed:
                 failed = cast("Failed", effect)
-                self._report_defect(failed.transactional_id, failed.defect)
+                self._report_defect(failed.name, failed.defect)
             elif logger.isEnabledFor(logging.DEBUG):
                 _report(cast("StateChanged", effect))
 
@@ -190,7 +193,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         try:
             work(effect)
         except Exception as defect:
-            self._report_defect(effect.transactional_id, defect)
+            self._report_defect(effect.name, defect)
 
     def _report_defect(self, transactional_id: str, defect: Exception) -> None:
         logger.error("transactional id %s failed", transactional_id, exc_info=defect)
@@ -205,10 +208,10 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         self._markers.write(wanted, partial(self.submit, wanted.transactional_id, event))
 
     def _owner_of(self, key: TimerKey) -> str:
-        return key.transactional_id
+        return key.name
 
     def _fired(self, key: TimerKey) -> None:
-        self.submit(key.transactional_id, TimerFired(key))
+        self.submit(key.name, TimerFired(key))
 
     def _refusal(self, request: Request, error: ErrorCode) -> Answer:
         return refuse(request, error)
@@ -216,8 +219,8 @@ class TransactionCoordinator(MachineShell[TimerKey]):
     # --- writing ---
 
     def _persist(self, effect: Persist) -> None:
-        transaction = self.transactions.by_id[effect.transactional_id]
-        slot = slot_of(effect.transactional_id)
+        transaction = self.transactions.by_id[effect.name]
+        slot = slot_of(effect.name)
         if self._slots.is_settled(slot):
             self._write(effect, partial(self._written, effect, transaction))
         else:  # else it would look as if the store had lost nothing
@@ -227,7 +230,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
     def _write(self, effect: Persist, done: Written) -> None:
         """Call `done` once the store has it, and its replicas a decision: what was announced as
         committed must not be undone by a failover."""
-        name, record = effect.transactional_id, effect.record
+        name, record = effect.name, effect.record
         slot = slot_of(name)
         self._writing.setdefault(name, None)
         done = partial(self._write_ended, name, done)
@@ -270,7 +273,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         self, effect: Persist, transaction: Transaction, fault: StoreFault
     ) -> None:
         """Once its slot is taken again, if it still is this worker's then."""
-        slot = slot_of(effect.transactional_id)
+        slot = slot_of(effect.name)
         if isinstance(fault, StoreFenced):
             self._slots.fenced(slot)
         elif self._slots.is_mended:
@@ -296,13 +299,13 @@ class TransactionCoordinator(MachineShell[TimerKey]):
         if fault is not None:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             self._report_fault(effect, fault)
-        self.submit(effect.transactional_id, Persisted(effect.token, error))
+        self.submit(effect.name, Persisted(effect.token, error))
 
     def _report_fault(self, effect: Persist, fault: StoreFault) -> None:
         now = self._loop.time()
         if now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
-            name = effect.transactional_id
+            name = effect.name
             logger.warning("transactional id %s, perhaps others: not stored: %s", name, fault)
 
     # --- slots (see `slots.Guest`) ---
@@ -350,7 +353,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
     def give_up(self, slot: int) -> None:
         for effect in self.transactions.give_up(slot, self.now_ms()):
             if isinstance(effect, Failed):  # it is not ours any more: there is nothing to load
-                name = effect.transactional_id
+                name = effect.name
                 logger.error("transactional id %s failed", name, exc_info=effect.defect)
                 self._abandon(name, ErrorCode.NOT_COORDINATOR)
             else:
@@ -401,7 +404,7 @@ class TransactionCoordinator(MachineShell[TimerKey]):
                     raise fault
 
     async def _write_now(self, effect: Persist) -> StoreFault | None:
-        transaction = self.transactions.by_id.get(effect.transactional_id)
+        transaction = self.transactions.by_id.get(effect.name)
         if transaction is None:
             return None  # given up meanwhile
         outcome: asyncio.Future[StoreFault | None] = self._loop.create_future()

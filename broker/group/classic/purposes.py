@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from moldau.broker.group.classic.members import Member
-from moldau.broker.group.writes import Purpose
+from moldau.broker.group.writes import WriteReason
 
 
-class SaveAssignments(Purpose, frozen=True):
+class SaveAssignments(WriteReason, frozen=True):
     """The leader's assignments of this generation. Every parked Sync waits for it."""
 
     generation_id: int
 
 
-class SaveReplacement(Purpose, frozen=True):
+class SaveReplacement(WriteReason, frozen=True):
     """A static member has a new member id. The Join parked in `new` waits for it."""
 
     old: Member

@@ -9,7 +9,7 @@ from moldau.broker.group.classic.group import Group
 from moldau.broker.group.classic.members import Member as ClassicMember
 from moldau.broker.group.classic.rebalance import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
-from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
+from moldau.broker.group.events import ConsumerHeartbeat, Join
 from moldau.broker.group.machine import Machine
 from moldau.broker.group.modern import ending
 from moldau.broker.group.modern.group import ConsumerGroup
@@ -29,11 +29,11 @@ from moldau.broker.wire.consumer_protocol import (
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
-def suited(
-    group: Machine, event: Event, topics: TopicsSeen, now_ms: int
+def for_member(
+    group: Machine, event: Join | ConsumerHeartbeat, topics: TopicsSeen, now_ms: int
 ) -> tuple[Machine, list[Effect]]:
-    """The group for this event: converted if a member of the other protocol joins and it may be,
-    else as it is."""
+    """The group for this member: converted if the member joins by the other protocol and the group
+    may change to that, else as it is. No other event converts a group."""
     if isinstance(group, Group):
         if isinstance(event, ConsumerHeartbeat) and event.epoch == 0 and may_upgrade(group):
             return upgrade(group, topics, now_ms)
@@ -78,7 +78,7 @@ def upgrade(group: Group, topics: TopicsSeen, now_ms: int) -> tuple[ConsumerGrou
     group.abandon_writes()
     group.cancel_all_timers()
     new = ConsumerGroup(group.group_id, group.identity, group.config, group.ids, now_ms, topics)
-    new.continue_revisions(group.revision)
+    new.revision = group.revision
     new.unsaved.whole = new.head_changed = True
     new.epoch_floor = group.generation_floor
     new.state_since_ms = group.state_since_ms
@@ -192,7 +192,7 @@ def _empty_classic(group: ConsumerGroup, now_ms: int) -> Group:
     new = Group(group.group_id, group.identity, group.config, group.ids, now_ms)
     new.generation_floor = group.epoch_floor
     new.state_since_ms = group.state_since_ms
-    new.continue_revisions(group.revision)
+    new.revision = group.revision
     return new
 
 

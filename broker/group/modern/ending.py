@@ -10,7 +10,7 @@ from moldau.broker.group.events import Delete
 from moldau.broker.group.modern.core import ConsumerCore
 from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.writes import DeleteGroup, Purpose
+from moldau.broker.group.writes import DeleteGroup, WriteReason
 
 
 def delete(group: ConsumerCore, event: Delete) -> None:
@@ -49,7 +49,7 @@ def refuse_waiting(group: ConsumerCore, error: ErrorCode) -> None:
     refuse(group, group.abandon_writes(), error)
 
 
-def refuse(group: ConsumerCore, purposes: Iterable[Purpose], error: ErrorCode) -> None:
+def refuse(group: ConsumerCore, purposes: Iterable[WriteReason], error: ErrorCode) -> None:
     for purpose in purposes:
         if isinstance(purpose, DeleteGroup) and purpose.call is not None:
             group.reply(purpose.call, DeleteAnswer(error))

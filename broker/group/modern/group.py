@@ -23,10 +23,8 @@ from moldau.broker.group.events import (
     Event,
     Join,
     Leave,
-    Persisted,
     Resolved,
     Sync,
-    TimerFired,
     TopicsChanged,
 )
 from moldau.broker.group.modern import commits, ending, guests, heartbeat, resolving, target
@@ -46,6 +44,7 @@ from moldau.broker.group.views import (
     PartitionOwner,
 )
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
+from moldau.broker.machine.effects import Persisted, TimerFired
 
 
 class ConsumerGroup(ConsumerCore):
@@ -75,7 +74,7 @@ class ConsumerGroup(ConsumerCore):
             members = ()
         group.assignor = record.protocol_name or ""
         group.state_since_ms = record.state_since_ms
-        group.continue_revisions(record.revision)
+        group.revision = record.revision
         for one in record.patterns:
             known = None if one.topics is None else frozenset(one.topics)
             group.subscriptions.patterns[one.pattern] = Pattern(known)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from moldau.broker.group.effects import Answer
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.topics import Place
-from moldau.broker.group.writes import Purpose
+from moldau.broker.group.writes import WriteReason
 
 
-class PendingAnswer(Purpose, frozen=True):
+class PendingAnswer(WriteReason, frozen=True):
     """A member waits for this answer until what it says is stored."""
 
     member_id: str

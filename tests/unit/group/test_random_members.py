@@ -25,9 +25,10 @@ from hypothesis.stateful import (
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.classic.purposes import SaveReplacement
-from moldau.broker.group.events import LeavingMember, Protocols, TimerFired
+from moldau.broker.group.events import LeavingMember, Protocols
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.machine.effects import TimerFired, TimerKey
 from tests.support.group_driver import GroupDriver
 from tests.support.group_members import PARTITIONS, Consumer, Witness
 
@@ -246,7 +247,7 @@ class RandomMembers(RuleBasedStateMachine):
                 assert not parked_syncs
                 being_stored = {
                     purpose.new.member_id
-                    for purpose in group._writes.in_flight + group._writes.waiting
+                    for purpose in (group.write or []) + group.waiting
                     if isinstance(purpose, SaveReplacement)
                 }
                 assert {member.member_id for member in parked_joins} <= being_stored

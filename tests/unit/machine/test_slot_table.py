@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.slot_table import Slotted
+from moldau.broker.machine.slot_table import SlotTable
 
 
-class Words(Slotted[str]):
+class Words(SlotTable[str]):
     """A word's slot is its length."""
 
     def __init__(self) -> None:
