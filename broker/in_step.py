@@ -97,7 +97,7 @@ class InStep:
     def _history_changed(self) -> None:
         self._logs.history_changed()
         self._logs.spawn(self._reload())
-        self._logs.spawn(self._groups.store_lost_history())
+        self._logs.spawn(self._groups.slots.store_lost_history())
 
     async def watch_contents(self) -> None:
         """A FLUSHALL sends no notification: deleted topics would still be served from memory."""
@@ -141,7 +141,7 @@ class InStep:
         await self._topics.reseed()
         await topics.cluster_id(self._broker.cluster_id)
         self._contents = await topics.contents_id()
-        self._logs.spawn(self._groups.store_lost_history())
+        self._logs.spawn(self._groups.slots.store_lost_history())
         if self._broker.acls is not None:
             self._broker.acls.store_emptied()
         logger.critical(

@@ -17,10 +17,10 @@ from moldau.broker.access.acls import Acls, configured_authorizer
 from moldau.broker.access.audit import make_audit
 from moldau.broker.access.kept import KeptByKind
 from moldau.broker.access.logins import LoginServices
+from moldau.broker.coordinator.groups.assignment_jobs import topics_seen
 from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.coordinator.groups.events import GroupEvents
-from moldau.broker.coordinator.groups.regex_visibility import Sights
-from moldau.broker.coordinator.groups.topics_seen import topics_seen
+from moldau.broker.coordinator.groups.regex_visibility import RegexVisibility
 from moldau.broker.coordinator.transactions.services import TransactionServices
 from moldau.broker.errors import StoreFault
 from moldau.broker.frame_checks import FrameChecks
@@ -137,7 +137,7 @@ class Worker:
             workers=settings.workers,
             topics=topics_seen(self.topics),
         )
-        self.topics.on_changed = self.group_coordinator.computing.topic_changed
+        self.topics.on_changed = self.group_coordinator.jobs.topic_changed
         self.transactions = TransactionServices(
             settings, self.store, self.topics, self.logs, self.group_coordinator, static
         )
@@ -235,7 +235,7 @@ class Worker:
         authorizer = configured_authorizer(static)
         if authorizer is not None:
             self.broker.authorizer = authorizer
-            self.group_coordinator.computing.sights = Sights()
+            self.group_coordinator.jobs.visibility = RegexVisibility()
             self.broker.acls = Acls(store.acls, store.topics, authorizer, self._forget_routes)
             self._kept.add("acl", self.broker.acls)
 
@@ -340,22 +340,22 @@ class Worker:
 
     async def _forget_offsets(self, topic: str) -> None:
         try:
-            await self.group_coordinator.topic_deleted(topic)
+            await self.group_coordinator.offsets.topic_deleted(topic)
         except StoreFault as fault:
             logger.warning("offsets of the deleted topic %s wait for the store: %s", topic, fault)
 
     async def _keep_groups(self) -> None:
         """Load this worker's groups and transactional ids, then expire offsets and ids. Topics
         whose deletion a crash interrupted are found too."""
-        await self.group_coordinator.load()
+        await self.group_coordinator.slots.load()
         while True:
             try:
-                for topic in self.group_coordinator.topics() - {
+                for topic in self.group_coordinator.offsets.topics() - {
                     known.name for known in self.topics.all()
                 }:
                     if await self.topics.find(topic) is None:
-                        await self.group_coordinator.topic_deleted(topic)
-                await self.group_coordinator.expire()
+                        await self.group_coordinator.offsets.topic_deleted(topic)
+                await self.group_coordinator.offsets.expire()
                 self.transactions.coordinator.expire()
             except StoreFault as fault:
                 logger.warning("expiry of offsets waits for the store: %s", fault)
@@ -385,8 +385,8 @@ class Worker:
         if self._group_events is not None:
             self._group_events.note_commits()
         if not self._parent_gone:
-            await self.group_coordinator.written(DRAIN_SECONDS / 4)
-        self.group_coordinator.give_up()
+            await self.group_coordinator.slots.written(DRAIN_SECONDS / 4)
+        self.group_coordinator.slots.give_up()
         if self._group_events is not None and not self._parent_gone:
             await self._group_events.close(DRAIN_SECONDS / 8)
         if not self._parent_gone:

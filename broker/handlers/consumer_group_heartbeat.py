@@ -71,8 +71,8 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -
     if wrong is not None:
         call.reply(response(wrong))
         return None
-    if request.subscribed_topic_regex and coordinator.computing.sights is not None:
-        _note_sight(broker, call, request.group_id, request.subscribed_topic_regex)
+    if request.subscribed_topic_regex and coordinator.jobs.visibility is not None:
+        _note_visibility(broker, call, request.group_id, request.subscribed_topic_regex)
     if request.member_epoch <= 0:
         coordinator.submit(request.group_id, event)
         return None
@@ -94,12 +94,12 @@ def _refusal(
     return None
 
 
-def _note_sight(broker: Broker, call: Call, group_id: str, pattern: str) -> None:
+def _note_visibility(broker: Broker, call: Call, group_id: str, pattern: str) -> None:
     """An expression stands for topics that the client may describe."""
-    sights, identity = broker.group_coordinator.computing.sights, call.identity
+    visibility, identity = broker.group_coordinator.jobs.visibility, call.identity
     allows = broker.authorizer.allows
-    if sights is not None:
-        sights.note(
+    if visibility is not None:
+        visibility.note(
             group_id, pattern, lambda name: allows(identity, Operation.DESCRIBE, TOPIC, name)
         )
 

@@ -96,7 +96,7 @@ async def transaction(own: Shell, name: str, *, retries: bool = False) -> InitAn
 
 def nothing_is_left(own: Shell) -> bool:
     coordinator = own.coordinator
-    return not coordinator._open and not coordinator._writing
+    return not coordinator._open and not coordinator.writes.under_way
 
 
 PLACES = [
@@ -266,7 +266,7 @@ async def test_a_slot_is_given_up_whatever_fails(
         trap = Trap(Machine, "cancel_all_timers", after=False)
         with monkeypatch.context() as patch:
             patch.setattr(Machine, "cancel_all_timers", trap.broken)
-            own.groups.give_up()
+            own.groups.slots.give_up()
         assert (await waiting).error is ErrorCode.NOT_COORDINATOR
         assert not own.coordinator._timers
         assert not own.coordinator.transactions.is_reloading(NAME)

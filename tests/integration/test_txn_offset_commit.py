@@ -294,5 +294,5 @@ async def test_7_25_groups_of_others_and_groups_that_are_loading(server: RedisSe
         loading, away = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
         assert await host.commit("away", version=2) == [loading]
         assert await host.commit("away", version=1) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        own.coordinator.give_up()
+        own.coordinator.slots.give_up()
         assert await host.commit("away") == [away]

@@ -162,10 +162,10 @@ async def txn_shell(
     try:
         await ids.ensure()
         if loads:
-            await groups.load()
+            await groups.slots.load()
         yield own
     finally:
-        groups.give_up()
+        groups.slots.give_up()
         if tasks:
             await asyncio.wait(tasks, timeout=2)
         for task in tasks:  # as at the end of a worker

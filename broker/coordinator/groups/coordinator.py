@@ -1,10 +1,7 @@
-"""The group coordinator of a worker: runs the effects of its groups, and keeps time for them.
+"""The group coordinator of a worker: an adapter of the runtime for groups (`broker/group`).
 
-The state machine (`broker/group`) is pure; this is its shell. Effects are run in order: answers go
-to the tokens of the handlers, writes to the store and back as `Persisted` events, timers to the
-event loop. Offsets are stored over the same connection as groups, then applied; those of open
-transactions in `transactional_offsets.py`. Which groups are its own, and how it stays their owner,
-is in `slots.py`.
+Offsets are stored over the same connection as groups, then applied (`offsets.py`); those of open
+transactions are in `transactional_offsets.py`.
 """
 
 from __future__ import annotations
@@ -12,23 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol
 
-from moldau.broker.coordinator.groups.assignment_jobs import Computing
+from moldau.broker.coordinator.groups.assignment_jobs import AssignmentJobs
 from moldau.broker.coordinator.groups.counters import GroupCounters
+from moldau.broker.coordinator.groups.offsets import GroupOffsets
 from moldau.broker.coordinator.groups.serialization import (
-    encode_offset,
-    offset_field,
-    pending_field,
+    encode_members,
+    loaded_group,
+    offset_fields,
+    owners_of,
 )
 from moldau.broker.coordinator.groups.settings import group_config
 from moldau.broker.coordinator.groups.transactional_offsets import TransactionalOffsets
-from moldau.broker.coordinator.runtime.recovery import GroupReloading
-from moldau.broker.coordinator.runtime.runtime import MachineShell
+from moldau.broker.coordinator.runtime.runtime import Runtime, Spawn
 from moldau.broker.coordinator.runtime.slots import Slots
-from moldau.broker.coordinator.runtime.writes import MEND_PATIENCE_S, GroupWrites
-from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced
+from moldau.broker.coordinator.runtime.writes import AT_ONCE, Written
+from moldau.broker.errors import ErrorCode, StoreFault
 from moldau.broker.group.config import IdGenerator
 from moldau.broker.group.effects import (
     Answer,
@@ -39,19 +37,22 @@ from moldau.broker.group.effects import (
     Resolve,
     StateChanged,
 )
-from moldau.broker.group.events import Delete, Event, Request
+from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.offsets import CommittedOffset, TopicPartition
+from moldau.broker.group.loading import LoadedGroup
+from moldau.broker.group.machine import Machine
+from moldau.broker.group.record import ConsumerRecord, encode
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicsSeen
 from moldau.broker.group.unknown import refuse
 from moldau.broker.group.views import Owners
-from moldau.broker.machine.effects import ArmTimer, CancelTimer, Failed, Reply, TimerFired, TimerKey
 from moldau.broker.placement import slot_of, slots_of
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.store.groups import GroupStore
+from moldau.broker.store.groups import GroupStore, StoredFacts
 
 logger = logging.getLogger("moldau.coordinator")
+
+JOBS = (Assign, Resolve)
 
 
 class Token(Protocol):
@@ -63,12 +64,9 @@ class Token(Protocol):
         """`answered` raised an exception: there is no answer."""
 
 
-class Spawn(Protocol):
-    def __call__(self, work: Coroutine[Any, Any, None]) -> None: ...
-
-
-class GroupCoordinator(MachineShell[TimerKey]):
-    what = "group"
+class GroupCoordinator(Runtime[Persist]):
+    kind = "group"
+    requests = frozenset({Join, Sync, Leave, Delete, ConsumerHeartbeat})
 
     def __init__(
         self,
@@ -80,26 +78,20 @@ class GroupCoordinator(MachineShell[TimerKey]):
         workers: int,
         topics: TopicsSeen = NO_TOPICS,
     ) -> None:
-        super().__init__()
         self._store = store
-        self.spawn = spawn
         # The wall clock once, the monotonic one from then on: a group's time never goes back.
-        self._started_ms = time.time_ns() // 1_000_000 - int(self._loop.time() * 1000)
+        monotonic = asyncio.get_running_loop().time()
+        self._started_ms = time.time_ns() // 1_000_000 - int(monotonic * 1000)
         # Called with what was stored, before the requests that wait for it are answered.
         self.on_stored: Callable[[str, Owners | None], Awaitable[None]] | None = None
         # Called with every change of state and membership: group events.
         self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
-        self.commit_counts: dict[str, int] | None = None  # by group id, for group events
-        # Called before offsets of a group without members are moved or removed by somebody else,
-        # and whether any of them goes back: group events keep what they were.
-        self.on_moving: Callable[[str, bool], None] | None = None
         self.counters = GroupCounters()
         self.groups = Groups(group_config(config), IdGenerator(), slot_of, topics)
-        self.computing = Computing(self.submit, self.groups, topics)
-        self._slots = Slots(self, store, self.groups, slots_of(worker, workers), worker)
-        self._writes = GroupWrites(store, self.groups, self._slots, self.submit, self.stored)
-        self._reloading = GroupReloading(self, store, self.groups, self._slots, self._writes)
-        self.transactional = TransactionalOffsets(self, store, self.groups, self._slots)
+        self.jobs = AssignmentJobs(self.submit, self.groups, topics)
+        super().__init__(self.groups, Slots(store, slots_of(worker, workers), worker, spawn), spawn)
+        self.offsets = GroupOffsets(self, store)
+        self.transactional = TransactionalOffsets(self, store)
 
     def now_ms(self) -> int:
         return self._started_ms + int(self._loop.time() * 1000)
@@ -110,84 +102,40 @@ class GroupCoordinator(MachineShell[TimerKey]):
         """`of_groups`: what is set for single groups, by id."""
         self.groups.use_config(group_config(config, of_groups or {}))
 
-    # --- events and effects ---
+    async def delete(self, group_id: str) -> ErrorCode:
+        self.offsets.note_removal(group_id)
+        token = FutureToken(self._loop.create_future())
+        self.submit(group_id, Delete(token))
+        answer = await token.future
+        return answer.error
 
-    def submit(self, group_id: str, event: Event) -> None:
-        """Pass an event to its group. The token of a request is answered, now or later."""
-        if isinstance(event, Request):
-            self._open[event.call] = group_id, event
-        try:
-            effects = self.groups.handle(group_id, event, self.now_ms())
-        except Exception:
-            logger.exception("group %s: %s failed", group_id, type(event).__name__)
-            self._failed(group_id)
-            return
-        self.run(effects)
+    # --- effects ---
+
+    def runners(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            Persist: self.writes.persist,
+            Assign: self.jobs.assign,
+            Resolve: self.jobs.resolve,
+            StateChanged: self._report,
+            MemberChanged: self._report,
+        }
 
     def run(self, effects: Iterable[Effect]) -> None:
-        work: list[Assign | Resolve] = []
-        for effect in effects:
-            kind = type(effect)
-            if kind is Reply:
-                reply = cast("Reply[Answer]", effect)
-                self._answer(reply.call, reply.answer)
-            elif kind is ArmTimer:
-                self._arm(cast("ArmTimer", effect))
-            elif kind is CancelTimer:
-                self._cancel(cast("CancelTimer", effect).key)
-            elif kind is Persist:
-                self.spawn(self._writes.persist(cast("Persist", effect)))
-            elif kind is Assign or kind is Resolve:
-                work.append(cast("Assign | Resolve", effect))
-            elif kind is Failed:
-                self._unrestored(cast("Failed", effect))
-            else:
-                self._report(cast("StateChanged | MemberChanged", effect))
-        for one in work:  # what comes of it comes behind the other effects
-            try:
-                self.computing.start(one)
-            except Exception:
-                group_id = one.name
-                logger.exception("group %s: %s failed", group_id, type(one).__name__)
-                self._failed(group_id)
+        # Jobs come last: a small one ends at once, and its result must find the others run.
+        super().run(sorted(effects, key=lambda effect: type(effect) in JOBS))
 
-    def _unanswered(self, call: Token) -> None:
-        call.failed()
-
-    def _refusal(self, request: Request, error: ErrorCode) -> Answer:
+    def refusal(self, request: Request, error: ErrorCode) -> Answer:
         return refuse(request, error)
 
-    def _unrestored(self, effect: Failed) -> None:
-        logger.error("group %s cannot be restored", effect.name, exc_info=effect.defect)
-        self._reloading.start(effect.name)
-
-    def _owner_of(self, key: TimerKey) -> str:
-        return key.name
-
-    def _fired(self, key: TimerKey) -> None:
-        self.submit(key.name, TimerFired(key))
-
-    async def persist_now(self, effects: Iterable[Effect]) -> None:
-        """Run effects, and wait for their writes. Raises StoreFault."""
-        writes = []
-        for effect in effects:
-            if isinstance(effect, Persist):
-                writes.append(effect)
-            else:
-                self.run((effect,))
-        for effect in writes:
-            await self._writes.persist_now(effect)
-
-    async def stored(self, group_id: str, owners: Owners | None) -> None:
-        if self.on_stored is not None:
-            await self.on_stored(group_id, owners)
+    def unanswered(self, call: Token) -> None:
+        call.failed()
 
     def _report(self, changed: StateChanged | MemberChanged) -> None:
         self.counters.changed(changed, self.now_ms())
         if self.on_changed is not None:
             try:
                 self.on_changed(changed)
-            except Exception:  # nothing depends on it, least of all the effects behind it
+            except Exception:  # nothing depends on it
                 logger.exception("group %s: a change could not be reported", changed.group_id)
         if isinstance(changed, StateChanged):
             logger.info(
@@ -200,130 +148,115 @@ class GroupCoordinator(MachineShell[TimerKey]):
                 changed.reason,
             )
 
-    # --- offsets ---
+    # --- writing ---
 
-    async def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
-    ) -> None:
-        """Store what `groups.check_commit` has just allowed, then apply it. Raises StoreFault."""
-        slot = slot_of(group_id)
-        if not self._slots.is_settled(slot):
-            raise SlotNotTaken(f"slot {slot} is being written again")
-        fields = {offset_field(place): encode_offset(value) for place, value in offsets.items()}
-        if self.on_moving is not None and self._has_no_members(group_id):
-            known = self.groups.offsets[group_id]
-            back = any(
-                (before := known.get(*place)) is not None and value.offset < before.offset
-                for place, value in offsets.items()
-            )
-            self.on_moving(group_id, back)
-        overtaken = [pending_field(*one) for one in self.groups.pending.at(group_id, offsets)]
-        order = self.groups.commit_begins(group_id, offsets)
+    def write(self, effect: Persist, done: Written) -> None:
+        self.spawn(self._write(effect, done))
+
+    async def _write(self, effect: Persist, done: Written) -> None:
+        slot, group_id = slot_of(effect.name), effect.name
+        outcome: StoreFault | None = None
         try:
-            await self._store.save_offsets(slot, group_id, fields, overtaken)
-        except BaseException as fault:
-            self.groups.commit_failed(group_id, offsets)
-            if isinstance(fault, StoreFenced):
-                self._slots.fenced(slot)
-            raise
-        self.run(self.groups.committed(group_id, offsets, self.now_ms(), order))
-        self.count_commit(group_id)
-
-    def _has_no_members(self, group_id: str) -> bool:
-        group = self.groups.by_id.get(group_id)
-        return group is not None and group.state is GroupState.EMPTY
-
-    def count_commit(self, group_id: str) -> None:
-        if self.commit_counts is not None:
-            self.commit_counts[group_id] = self.commit_counts.get(group_id, 0) + 1
-
-    async def end_transaction(
-        self, slot: int, producer_id: int, producer_epoch: int, number: int, commit: bool
-    ) -> None:
-        """A marker for the groups of a slot. Raises StoreFault: then it has to be sent again."""
-        await self.transactional.end(slot, producer_id, producer_epoch, number, commit=commit)
-
-    async def drop_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
-        """Committed ones, and those that open transactions would commit."""
-        dropped = list(partitions)
-        slot = slot_of(group_id)
-        if self.on_moving is not None and dropped:
-            self.on_moving(group_id, True)
-        offsets = self.groups.offsets.get(group_id)
-        while True:
-            await self._slots.mended(MEND_PATIENCE_S)
-            if self.groups.offsets.get(group_id) is not offsets:
-                raise StoreFenced(f"the slot of group {group_id} was given up")
-            pending = self.groups.pending.at(group_id, dropped)
-            fields = [*map(offset_field, dropped), *(pending_field(*one) for one in pending)]
-            try:
-                await self._store.drop_offsets(slot, group_id, fields)
-            except StoreFenced:
-                self._slots.fenced(slot)
+            if effect.record is None:
+                await self._store.remove(slot, group_id, effect.identity)
             else:
-                break
-        if offsets is not None:
-            for partition in dropped:
-                offsets.remove(*partition)
-            for place in pending:
-                offsets.pending.remove(*place)
+                await self._store.save(
+                    slot,
+                    group_id,
+                    effect.identity,
+                    effect.token,
+                    encode(effect.record),
+                    await encode_members(effect.members),
+                    generation=effect.record.generation_id,
+                    whole=effect.whole,
+                )
+            await self._stored(group_id, effect.owners)
+        except StoreFault as fault:
+            outcome = fault
+        except Exception as defect:
+            # Ours. The group must get an outcome, or it could never write again.
+            logger.exception("group %s could not be stored", group_id)
+            outcome = StoreFault(str(defect))
+        done(outcome)
 
-    def topics(self) -> set[str]:
-        """All topics with an offset that is committed, or that a transaction would commit."""
-        found: set[str] = set()
-        for offsets in self.groups.offsets.values():
-            found.update(offsets.topics())
-            found.update(partition.topic for partition in offsets.pending.partitions())
+    async def _stored(self, group_id: str, owners: Owners | None) -> None:
+        if self.on_stored is not None:
+            await self.on_stored(group_id, owners)
+
+    async def _announce(self, group_id: str) -> None:
+        """Report who has which partitions in a group that was restored."""
+        group = self.groups.by_id.get(group_id)
+        if group is not None:
+            await self._stored(group_id, Owners(group.subscribed_topics(), group.owners))
+
+    # --- loading ---
+
+    async def read(self, slot: int) -> list[LoadedGroup]:
+        found = [loaded_group(one) for one in await self._store.load(slot)]
+        for one in found:
+            # The worker before us may have died between storing it and this call.
+            if (owners := owners_of(one)) is not None:
+                await self._stored(one.group_id, owners)
+        newest = max((one.record.generation_id for one in found if one.record), default=0)
+        try:
+            await self._store.note_generation(slot, newest)
+        except StoreFault as fault:  # without it the next floor is the minutes since 2020
+            logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
         return found
 
-    async def topic_deleted(self, topic: str) -> None:
-        """Remove the offsets of a deleted topic (behaviour 2.25)."""
-        for group_id, offsets in list(self.groups.offsets.items()):
-            if partitions := offsets.of_topic(topic):
-                await self.drop_offsets(group_id, partitions)
+    async def loaded(self, slot: int, found: list[LoadedGroup]) -> None:
+        floor = self._store.floor(slot)
+        self.run(self.groups.finish_loading(slot, found, self.now_ms(), floor))
+        for one in found:
+            if isinstance(one.record, ConsumerRecord):
+                await self._announce(one.group_id)
 
-    async def expire(self) -> None:
-        """Remove offsets past their retention, and groups of which nothing is left."""
-        for group_id in list(self.groups.by_id):
-            expired = self.groups.expired_offsets(group_id, self.now_ms())
-            if expired:
-                logger.info("group %s: %d offsets expired", group_id, len(expired))
-                await self.drop_offsets(group_id, expired)
-            # However the last offset went: expiry, OffsetDelete, or the deletion of its topic.
-            if self.groups.is_forgettable(group_id):
-                await self.delete(group_id)
+    async def read_one(self, slot: int, name: str) -> LoadedGroup:
+        return loaded_group(await self._store.load_group(slot, name))
 
-    async def delete(self, group_id: str) -> ErrorCode:
-        if self.on_moving is not None and self._has_no_members(group_id):
-            self.on_moving(group_id, True)
-        token = FutureToken(self._loop.create_future())
-        self.submit(group_id, Delete(token))
-        answer = await token.future
-        return answer.error
+    def restore_one(self, name: str, found: LoadedGroup, *, history_lost: bool) -> list[Effect]:
+        floor = self._store.floor(slot_of(name))
+        effects = self.groups.finish_reloading(found, self.now_ms(), floor)
+        self.spawn(self._announce(name))
+        return effects
 
-    # --- slots ---
+    # --- writing again ---
 
-    async def load(self) -> None:
-        """Load our groups; each slot is served as soon as it is loaded (behaviour 2.26)."""
-        await self._slots.load()
+    async def write_again(self, slot: int) -> int:
+        written = 0
+        listed = await self._store.index(slot)
+        groups = self.groups.of_slot(slot)
+        for start in range(0, len(groups), AT_ONCE):
+            some = groups[start : start + AT_ONCE]
+            facts = await self._store.facts([(slot, group.group_id) for group in some])
+            outcomes = await asyncio.gather(
+                *(self._write_group(slot, *pair) for pair in zip(some, facts, strict=True))
+            )
+            written += sum(outcomes)
+        for group_id in listed:
+            if group_id not in self.groups.offsets:  # its deletion was lost
+                (facts_of_it,) = await self._store.facts([(slot, group_id)])
+                identity = (facts_of_it.identity or b"").decode()
+                await self._store.remove(slot, group_id, identity)
+                written += 1
+        return written
 
-    async def store_lost_history(self) -> None:
-        """The store came back with another history, or was emptied under us: write again what it
-        lost of our groups. Returns when that is done; commits are refused until then."""
-        await self._slots.store_lost_history()
-
-    async def written(self, within_s: float) -> None:
-        """Before `give_up`: until a store that has just come back has what it lost."""
-        await self._slots.written(within_s)
-
-    def give_up(self) -> None:
-        """The worker stops: parked requests get NOT_COORDINATOR (behaviour 2.27)."""
-        self._slots.give_up()
-
-    @property
-    def slots(self) -> Slots:
-        """Transactional ids live in them too."""
-        return self._slots
+    async def _write_group(self, slot: int, group: Machine, stored: StoredFacts) -> bool:
+        """Whether anything differed."""
+        group_id = group.group_id
+        if self.groups.by_id.get(group_id) is not group or group.state is GroupState.DEAD:
+            return False
+        known = offset_fields(self.groups.offsets[group_id])
+        lost = dict(known.items() - stored.offsets.items())
+        removed = stored.offsets.keys() - known.keys()
+        if lost:
+            await self._store.save_offsets(slot, group_id, lost)
+        if removed:
+            await self._store.drop_offsets(slot, group_id, removed)
+        is_stored = stored[:2] == (group.identity.encode(), group.revision)
+        if not is_stored:  # behind a write in flight, which may have come before the loss
+            await self.writes.persist_now(group.store_again(self.now_ms()))
+        return bool(lost or removed or not is_stored)
 
 
 class FutureToken:

@@ -65,8 +65,8 @@ class GroupEvents:
         self._commits_since = time.monotonic()
         self._noted_before: dict[str, tuple[float, int]] = {}  # by group: since when, how often
         coordinator.on_changed = self.changed
-        coordinator.on_moving = self.note_offsets_before
-        coordinator.commit_counts = {}
+        coordinator.offsets.on_moving = self.note_offsets_before
+        coordinator.offsets.commit_counts = {}
 
     # --- collecting ---
 
@@ -131,7 +131,8 @@ class GroupEvents:
         """Queue the number of commits of each group since the last call, and its offsets."""
         now = time.monotonic()
         seconds, self._commits_since = now - self._commits_since, now
-        counts, self._coordinator.commit_counts = self._coordinator.commit_counts or {}, {}
+        counted = self._coordinator.offsets
+        counts, counted.commit_counts = counted.commit_counts or {}, {}
         for group, count in counts.items():
             offsets = self._offsets(group)
             self._note(group, "commits", count=count, seconds=round(seconds, 1), offsets=offsets)

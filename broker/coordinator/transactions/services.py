@@ -43,7 +43,7 @@ class TransactionServices:
 
         self.peers = Peers(settings.worker_sockets, worker)
         self.producer_ids = ProducerIds(store.topics.take_producer_ids)
-        self.local_markers = LocalMarkers(topics, logs, groups, logs.spawn)
+        self.local_markers = LocalMarkers(topics, logs, groups.transactional, logs.spawn)
         self._wholeness = Wholeness(store.transactions, store.confirmation, groups.slots.numbers)
         self._is_kept = store.history.is_kept
         self.coordinator = TransactionCoordinator(

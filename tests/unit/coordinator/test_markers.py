@@ -77,7 +77,7 @@ class World:
 
     # --- groups ---
 
-    async def end_transaction(
+    async def end(
         self, slot: int, producer_id: int, producer_epoch: int, number: int, commit: bool
     ) -> None:
         await asyncio.sleep(0)
