@@ -17,7 +17,7 @@ from itertools import chain, repeat
 
 from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.effects import Answer, HeartbeatAnswer
+from moldau.broker.group.effects import Answer, Effect, HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
@@ -25,6 +25,7 @@ from moldau.broker.group.topics import Place, by_topic
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.group_token import GroupToken
+from moldau.broker.machine.effects import Reply
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.server.request_route import RequestRoute
@@ -43,15 +44,10 @@ HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 
 
 class HeartbeatToken(GroupToken):
-    __slots__ = ("rests",)
-
-    def __init__(self, call: Call) -> None:
-        super().__init__(call)
-        self.rests = False
+    __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, HeartbeatAnswer)
-        self.rests = answer.rests
         self._call.reply(response(answer))
 
 
@@ -144,6 +140,14 @@ def _assignment(places: Iterable[Place]) -> Assignment:
     return Assignment([TopicPartitions(*topic) for topic in by_topic(places).items()])
 
 
+def _is_at_rest(event: ConsumerHeartbeat, effects: Iterable[Effect]) -> bool:
+    """Whether the heartbeat was answered at once, and its member has all it is to have."""
+    for effect in effects:
+        if isinstance(effect, Reply) and effect.call is event.call:
+            return isinstance(effect.answer, HeartbeatAnswer) and effect.answer.rests
+    return False
+
+
 class BeatRoute(RequestRoute):
     """The heartbeats of one member that differ in their epoch only."""
 
@@ -202,10 +206,8 @@ class BeatRoute(RequestRoute):
     def submit(self, event: ConsumerHeartbeat) -> None:
         self._is_full = event.is_full
         self._settled = None
-        self._coordinator.submit(self._group_id, event)
-        token = event.call
-        assert isinstance(token, HeartbeatToken)
-        if token.rests and (found := self._rests(event.epoch)) is not None:
+        effects = self._coordinator.submit(self._group_id, event)
+        if _is_at_rest(event, effects) and (found := self._rests(event.epoch)) is not None:
             self._settled = found[0].assigned
 
     def _rests(self, epoch: int) -> tuple[Member, int] | None:

@@ -58,7 +58,7 @@ class Broker:
         self.logs = logs
         self.group_coordinator = group_coordinator
         self.transactions = transactions.coordinator
-        self.joins = transactions.joins
+        self.enlistment = transactions.enlistment
         self.local_markers = transactions.local_markers
         self.producer_ids = transactions.producer_ids
         self.cluster_id = cluster_id

@@ -164,7 +164,7 @@ async def _join(
         if not answered.done():
             answered.set_result((error, number))
 
-    broker.joins.ask(
+    broker.enlistment.enlist(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,

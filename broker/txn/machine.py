@@ -44,7 +44,7 @@ class Machine(machine.Machine[Effect, Write]):
         """The record is to be stored as it is, with the next write or by one of its own."""
         self.lost_markers: list[WriteMarkers] = []
         """Markers that the store may have lost: written again once the record is stored."""
-        self.repeats: list[WriteMarkers] = []
+        self.rewriting: list[WriteMarkers] = []
         """Those that are being written again: one transaction after the other, the first is at it.
         A later marker in front of an earlier one would end the earlier transaction."""
 
@@ -59,10 +59,10 @@ class Machine(machine.Machine[Effect, Write]):
     # --- markers that are written again ---
 
     @property
-    def is_repeating(self) -> bool:
+    def is_rewriting(self) -> bool:
         """Markers of earlier transactions are still to be written again."""
         in_flight = self.write.markers if self.write is not None else ()
-        return bool(self.lost_markers or in_flight or self.repeats)
+        return bool(self.lost_markers or in_flight or self.rewriting)
 
     @property
     def is_only_ending(self) -> bool:
@@ -71,29 +71,29 @@ class Machine(machine.Machine[Effect, Write]):
         return (
             record is not None
             and record.state.is_ending
-            and all(markers.number == record.number for markers in self.repeats)
+            and all(markers.number == record.number for markers in self.rewriting)
         )
 
     def markers_lost(self, markers: WriteMarkers) -> None:
         if markers not in self.lost_markers:
             self.lost_markers.append(markers)
 
-    def repeats_lost(self) -> None:
+    def rewriting_lost(self) -> None:
         """What is being written again may be lost once more."""
-        self.lost_markers = self.repeats + self.lost_markers
-        self.repeats = []
+        self.lost_markers = self.rewriting + self.lost_markers
+        self.rewriting = []
 
-    def repeat(self, markers: list[WriteMarkers]) -> None:
-        is_at_it = bool(self.repeats)
-        self.repeats += markers
-        if not is_at_it and self.repeats:
-            self.write_markers(self.repeats[0])
+    def rewrite(self, markers: list[WriteMarkers]) -> None:
+        is_at_it = bool(self.rewriting)
+        self.rewriting += markers
+        if not is_at_it and self.rewriting:
+            self.write_markers(self.rewriting[0])
 
-    def repeated(self, number: int) -> None:
-        if self.repeats and self.repeats[0].number == number:
-            self.repeats.pop(0)
-            if self.repeats:
-                self.write_markers(self.repeats[0])
+    def rewritten(self, number: int) -> None:
+        if self.rewriting and self.rewriting[0].number == number:
+            self.rewriting.pop(0)
+            if self.rewriting:
+                self.write_markers(self.rewriting[0])
 
     # --- the record ---
 

@@ -53,7 +53,7 @@ def store_again(transaction: Transaction, stored: TxnRecord | None, now_ms: int)
     store knows to be open is aborted: its decision is lost, and so is every marker of it.
     """
     transaction.now_ms = now_ms
-    transaction.repeats_lost()
+    transaction.rewriting_lost()
     if stored is not None and _has_all(transaction, stored):
         return []
     record, ended = transaction.record, transaction.last_ended

@@ -91,7 +91,7 @@ def init(
     return Stored(changed, InitAnswer(ErrorCode.NONE, *new))
 
 
-def while_repeating(event: Request) -> Outcome:
+def while_rewriting(event: Request) -> Outcome:
     """Markers of an earlier transaction, which the store has lost, are written again. Until they
     are there, nothing joins a later one, or the marker could end it; and nothing ends."""
     if isinstance(event, Add) and (event.verify_only or not event.waits):

@@ -72,7 +72,7 @@ class Transaction(Machine):
             and record.state is TxnState.ONGOING
             and current(record) == Identity(event.producer_id, event.producer_epoch)
             and self.places.issuperset(event.places)
-            and not self.is_repeating
+            and not self.is_rewriting
         )
 
     def go_on(self) -> None:
@@ -87,7 +87,7 @@ class Transaction(Machine):
         if self.lost_markers:
             self.begin(Write(record, changes=False))
             return
-        if self.is_overdue and record is not None and not self.repeats:
+        if self.is_overdue and record is not None and not self.rewriting:
             self.begin(Write(transitions.fenced(record, current(record), self.now_ms)))
             return
         write: Write | None = None
@@ -120,8 +120,8 @@ class Transaction(Machine):
             self.begin(write)
 
     def _decide(self, event: Request, record: TxnRecord | None, places: Set[Place]) -> Outcome:
-        if self.repeats and not self.is_only_ending:
-            return rules.while_repeating(event)
+        if self.rewriting and not self.is_only_ending:
+            return rules.while_rewriting(event)
         match event:
             case Init():
                 return rules.init(
@@ -167,7 +167,7 @@ class Transaction(Machine):
             self.completed_ms = None  # markers may have been written while it was stored
         for request, answer in write.answers:
             self.reply(request.call, answer)
-        self.repeat(write.markers)
+        self.rewrite(write.markers)
         if write.changes:
             self.settle()
         self.waiting[:0] = write.looked_at_again
@@ -206,7 +206,7 @@ class Transaction(Machine):
 
     def _markers_written(self, event: MarkersWritten) -> None:
         record = self.record
-        self.repeated(event.number)
+        self.rewritten(event.number)
         if record is not None and record.state.is_ending and event.number == record.number:
             self.complete(record)
         self.go_on()

@@ -18,7 +18,7 @@ from moldau.broker.log.topics import Topic, Topics
 
 class AssignmentJobs:
     def __init__(
-        self, submit: Callable[[str, Event], None], groups: Groups, topics: TopicsSeen
+        self, submit: Callable[[str, Event], object], groups: Groups, topics: TopicsSeen
     ) -> None:
         self._submit = submit
         self._groups = groups

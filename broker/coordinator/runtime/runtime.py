@@ -120,16 +120,18 @@ class Runtime(ABC, Generic[P]):
 
     # --- events and effects ---
 
-    def submit(self, name: str, event: Any) -> None:
-        """Pass an event to its machine. A request is answered, now or later."""
+    def submit(self, name: str, event: Any) -> list[Any]:
+        """Pass an event to its machine, and run its effects; returns them. A request is answered
+        now or later."""
         if type(event) in self.requests:
             self._open[event.call] = name, event
         try:
             effects = self.table.handle(name, event, self.now_ms())
         except Exception as defect:
             self._failed(name, defect)
-            return
+            return []
         self.run(effects)
+        return effects
 
     def run(self, effects: Iterable[Any]) -> None:
         runners = self._runners

@@ -135,8 +135,10 @@ class TransactionCoordinator(Runtime[Persist]):
         return refuse(request, error)
 
     def _write_markers(self, wanted: WriteMarkers) -> None:
-        event = MarkersWritten(wanted.number)
-        self._markers.write(wanted, partial(self.submit, wanted.transactional_id, event))
+        self._markers.write(wanted, partial(self._markers_written, wanted))
+
+    def _markers_written(self, wanted: WriteMarkers) -> None:
+        self.submit(wanted.transactional_id, MarkersWritten(wanted.number))
 
     def forget(self, is_forgotten: Callable[[str], bool]) -> None:
         self._markers.forget(is_forgotten)

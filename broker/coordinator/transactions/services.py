@@ -10,8 +10,8 @@ from moldau.broker.coordinator.transactions.coordinator import (
     REPLICATED_WITHIN_S,
     TransactionCoordinator,
 )
-from moldau.broker.coordinator.transactions.enlistment import Joins
-from moldau.broker.coordinator.transactions.hanging_transactions import Orphans
+from moldau.broker.coordinator.transactions.enlistment import Enlistment
+from moldau.broker.coordinator.transactions.hanging_transactions import HangingTransactions
 from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
 from moldau.broker.coordinator.transactions.markers import Markers
 from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
@@ -60,15 +60,15 @@ class TransactionServices:
         groups.transactional.when_replicated = partial(
             store.replication.within, REPLICATED_WITHIN_S
         )
-        self.joins = Joins(
+        self.enlistment = Enlistment(
             self.coordinator,
             self.peers,
             history,
             worker=worker,
             workers=workers,
         )
-        logs.joins = self.joins
-        logs.orphans = Orphans(
+        logs.enlistment = self.enlistment
+        logs.hanging_transactions = HangingTransactions(
             self.coordinator,
             self.peers,
             history,

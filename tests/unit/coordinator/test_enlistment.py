@@ -1,4 +1,4 @@
-"""Joins: one answer for every ask, from this worker's transactions or from another worker's."""
+"""Enlistment: one answer for every request, from this worker's transactions or another worker's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moldau.broker.coordinator import peers as peers_module
 from moldau.broker.coordinator.peers import Peers
 from moldau.broker.coordinator.transactions import enlistment
 from moldau.broker.coordinator.transactions.coordinator import Token
-from moldau.broker.coordinator.transactions.enlistment import Joins
+from moldau.broker.coordinator.transactions.enlistment import Enlistment
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer
@@ -60,7 +60,9 @@ class Stage:
         self.peer = peer
         self.transactions = FakeTransactions()
         self.peers = Peers(sockets, 0)
-        self.joins = Joins(self.transactions, self.peers, lambda: b"history 1", worker=0, workers=2)
+        self.enlistment = Enlistment(
+            self.transactions, self.peers, lambda: b"history 1", worker=0, workers=2
+        )
         self.errors: list[ErrorCode] = []  # of the peer's next partitions
         self.number = 17
 
@@ -72,7 +74,7 @@ class Stage:
         def done(error: ErrorCode, number: int) -> None:
             future.set_result((error, number))  # raises if it is called again
 
-        self.joins.ask(name, 7, epoch, place, verify_only=verify_only, done=done)
+        self.enlistment.enlist(name, 7, epoch, place, verify_only=verify_only, done=done)
         return await asyncio.wait_for(future, 20)
 
     async def answer(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
@@ -187,7 +189,7 @@ async def test_one_that_fails_does_not_cost_the_others_their_answers(
         def fails(error: ErrorCode, number: int) -> None:
             raise ValueError("a defect")
 
-        own.joins.ask(OURS[0], 7, 3, place(1), verify_only=False, done=fails)
+        own.enlistment.enlist(OURS[0], 7, 3, place(1), verify_only=False, done=fails)
         assert await own.ask(OURS[0], place(2)) == (NONE, 5)
     assert "t-1 cannot go on" in caplog.text
 

@@ -11,7 +11,7 @@ import redis
 
 from moldau.broker.coordinator.peers import Link
 from moldau.broker.coordinator.transactions import hanging_transactions
-from moldau.broker.coordinator.transactions.hanging_transactions import Orphans
+from moldau.broker.coordinator.transactions.hanging_transactions import HangingTransactions
 from moldau.broker.txn.record import Place, TxnState
 from moldau.broker.txn.views import TxnView
 from moldau.broker.wire.apis import ApiKey
@@ -127,7 +127,7 @@ async def test_what_no_coordinator_knows_is_aborted(server: RedisServer, store: 
             ]
         )
         mine = Transactions(ongoing(7, place, TxnState.COMPLETE_COMMIT))
-        looking = Orphans(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
+        looking = HangingTransactions(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
         looking.look(log, place)
         await until(lambda: log.transactions_left_open() == {8})
         assert log.bounds()[3] == 1, "the other worker's coordinator is to end it"
@@ -143,7 +143,7 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         links.answers[ApiKey.LIST_TRANSACTIONS] = None
         mine = Transactions()
         mine.is_loading = 1
-        looking = Orphans(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
+        looking = HangingTransactions(mine, links, lambda: HISTORY, host.spawn, worker=0, workers=2)
         looking.look(log, place)
         for at in range(5):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))
