@@ -23,12 +23,12 @@ from moldau.broker.access.users import Users
 from moldau.broker.broker import Broker
 from moldau.broker.change_feed import ChangeFeed
 from moldau.broker.coordinator.client_telemetry import ClientTelemetry
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.group_events import GroupEvents
-from moldau.broker.coordinator.group_settings import GroupSettings
-from moldau.broker.coordinator.sights import Sights
-from moldau.broker.coordinator.transaction_coordinator import REPLICATED_WITHIN_S
-from moldau.broker.coordinator.transaction_services import TransactionServices
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.events import GroupEvents
+from moldau.broker.coordinator.groups.regex_visibility import RegexVisibility
+from moldau.broker.coordinator.groups.settings import GroupSettings
+from moldau.broker.coordinator.transactions.coordinator import REPLICATED_WITHIN_S
+from moldau.broker.coordinator.transactions.services import TransactionServices
 from moldau.broker.coordinator.upkeep import GroupUpkeep
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.group.topics import TopicFacts, TopicLookup
@@ -156,7 +156,7 @@ def assemble(
         group_coordinator=groups,
         group_settings=GroupSettings(store.topics),
         transactions=transactions.coordinator,
-        joins=transactions.joins,
+        enlistment=transactions.enlistment,
         local_markers=transactions.local_markers,
         producer_ids=transactions.producer_ids,
         cluster_id=cluster_id,
@@ -254,7 +254,7 @@ def _connect(parts: Parts) -> None:
     audit, users, tokens = broker.audit, broker.users, broker.tokens
 
     # A topic changes, or is deleted: groups compute assignments again, and forget its offsets.
-    topics.on_changed = groups.computing.topic_changed
+    topics.on_changed = groups.jobs.topic_changed
     topics.on_removed.append(parts.upkeep.topic_removed)
 
     # A group is stored, or commits offsets: logs of native topics follow its members.
@@ -263,17 +263,17 @@ def _connect(parts: Parts) -> None:
     groups.transactional.when_replicated = partial(store.replication.within, REPLICATED_WITHIN_S)
     if parts.group_events is not None:
         groups.on_changed = parts.group_events.changed
-        groups.on_moving = parts.group_events.note_offsets_before
-        groups.commit_counts = {}
+        groups.offsets.on_moving = parts.group_events.note_offsets_before
+        groups.offsets.commit_counts = {}
 
     # Batches of transactions enlist their partitions; transactions without an owner are ended.
-    logs.joins = transactions.joins
-    logs.orphans = transactions.orphans
+    logs.enlistment = transactions.enlistment
+    logs.hanging_transactions = transactions.hanging_transactions
 
     # Access changes: what connections remember of their clients' rights is forgotten.
     if broker.acls is not None:
         broker.acls.on_changed = connections.forget_routes
-        groups.computing.sights = Sights()
+        groups.jobs.visibility = RegexVisibility()
     users.on_changed.append(sessions.users_changed)
     tokens.on_ended.append(sessions.tokens_ended)
     tokens.on_removed = partial(audit.token_expired, worker_identity(parts.settings.index))

@@ -14,12 +14,12 @@ from moldau.broker.access.quotas import Quotas
 from moldau.broker.access.tokens import Tokens
 from moldau.broker.access.users import Users
 from moldau.broker.coordinator.client_telemetry import ClientTelemetry
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.group_settings import GroupSettings
-from moldau.broker.coordinator.joins import Joins
-from moldau.broker.coordinator.local_markers import LocalMarkers
-from moldau.broker.coordinator.producer_ids import ProducerIds
-from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.settings import GroupSettings
+from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
+from moldau.broker.coordinator.transactions.enlistment import Enlistment
+from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
+from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topic, Topics
@@ -49,7 +49,7 @@ class Broker:
     group_coordinator: GroupCoordinator
     group_settings: GroupSettings
     transactions: TransactionCoordinator
-    joins: Joins
+    enlistment: Enlistment
     local_markers: LocalMarkers
     producer_ids: ProducerIds
     cluster_id: str

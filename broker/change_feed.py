@@ -78,7 +78,7 @@ class ChangeFeed:
         """The store may have lost what was written last."""
         self._logs.store_changed()
         self._logs.spawn(self._reload())
-        self._logs.spawn(self._groups.store_changed())
+        self._logs.spawn(self._groups.slots.store_changed())
 
     async def watch_contents(self) -> None:
         """Notice a FLUSHALL, which sends no notification: deleted topics would still be served from
@@ -123,7 +123,7 @@ class ChangeFeed:
         await self._topics.reseed()
         await topics.cluster_id(self._broker.cluster_id)
         self._contents = await topics.contents_id()
-        self._logs.spawn(self._groups.store_changed())
+        self._logs.spawn(self._groups.slots.store_changed())
         if self._broker.acls is not None:
             self._broker.acls.store_emptied()
         logger.critical(

@@ -116,8 +116,8 @@ class Worker:
         if events is not None:
             events.note_commits()
         if not is_orphaned:
-            await groups.written(DRAIN_S / 4)
-        groups.give_up()
+            await groups.slots.written(DRAIN_S / 4)
+        groups.slots.give_up()
         if not is_orphaned:
             if events is not None:
                 await events.close(DRAIN_S / 8)

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Generator, Mapping
 
-from moldau.broker.coordinator.slices import Slices, Work
+from moldau.broker.coordinator.time_slicer import TimeSlicer, Work
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.metrics.document import ClientRow, Family, Kind, Sample
 from moldau.broker.settings.kafka import BrokerConfig, InvalidConfig
@@ -32,7 +32,7 @@ class ClientTelemetry:
         max_bytes = config.get_int("telemetry.max.bytes")
         self.instances = Instances(lambda: uuid.uuid4().bytes, max_bytes)
         self.instances.use([DEFAULT])
-        self._slices = Slices()
+        self._slices = TimeSlicer()
 
     async def load(self) -> None:
         found = await self._store.client_metrics_configs()

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator, Spawn
-from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.coordinator.runtime.runtime import Spawn
+from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from moldau.broker.errors import StoreFault
 from moldau.broker.log.topics import Topic, Topics
 
@@ -31,11 +32,11 @@ class GroupUpkeep:
 
     async def run(self) -> None:
         """Load groups and transactional ids, then look after them until cancelled."""
-        await self._groups.load()
+        await self._groups.slots.load()
         while True:
             try:
                 await self._forget_missing_topics()
-                await self._groups.expire()
+                await self._groups.offsets.expire()
                 self._transactions.expire()
             except StoreFault as fault:
                 logger.warning("expiry of offsets waits for the store: %s", fault)
@@ -43,15 +44,15 @@ class GroupUpkeep:
 
     async def _forget_missing_topics(self) -> None:
         """A crash may have interrupted the deletion of a topic."""
-        for name in self._groups.topics() - {known.name for known in self._topics.all()}:
+        for name in self._groups.offsets.topics() - {known.name for known in self._topics.all()}:
             if await self._topics.find(name) is None:
-                await self._groups.topic_deleted(name)
+                await self._groups.offsets.topic_deleted(name)
 
     def topic_removed(self, topic: Topic) -> None:
         self._spawn(self._forget_offsets(topic.name))
 
     async def _forget_offsets(self, topic: str) -> None:
         try:
-            await self._groups.topic_deleted(topic)
+            await self._groups.offsets.topic_deleted(topic)
         except StoreFault as fault:
             logger.warning("offsets of the deleted topic %s wait for the store: %s", topic, fault)

@@ -1,8 +1,4 @@
-"""The effects of a group, and its answers. The coordinator runs effects in their order.
-
-A `Reply` that promises something durable comes only after the `Persisted` event for it, so the
-coordinator never has to hold one back.
-"""
+"""The effects of groups, beside those of every machine (`machine/effects.py`), and answers."""
 
 from __future__ import annotations
 
@@ -16,9 +12,10 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.job import Job
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey
 from moldau.broker.group.topics import TopicIdPartition
 from moldau.broker.group.views import Owners
+from moldau.broker.machine import effects
+from moldau.broker.machine.effects import ArmTimer, CancelTimer, Failed, Reply
 
 NO_GENERATION = -1
 
@@ -90,25 +87,14 @@ class HeartbeatAnswer(Struct, frozen=True):
 Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer | HeartbeatAnswer
 
 
-class Reply(Struct, frozen=True):
-    """Answer the request with this reply handle; exactly one for each request."""
+class Persist(effects.Persist, frozen=True):
+    """Store the group.
 
-    call: object
-    answer: Answer
-
-
-class Persist(Struct, frozen=True):
-    """Store the group, then send it `Persisted(revision, …)`, whatever the outcome.
-
-    Without a `record`, remove the group, its offsets and its entry in the slot's index. A group has
-    at most one write in flight. Tokens grow with every write, across restarts too
-    (`GroupRecord.revision`), and `identity` is never reused after a deletion, so that the store can
-    refuse a write that arrives late.
+    `record` None: remove the group, its offsets and its entry in the slot's index.
+    `identity` is never reused after a deletion: so the store can refuse a write that arrives late.
     """
 
-    group_id: str
     identity: str
-    revision: int
     record: GroupRecord | ConsumerRecord | None
     members: Mapping[str, Callable[[], ConsumerMember] | None] = {}
     """The changed members of a group of the consumer protocol, as they were then; None if
@@ -125,27 +111,18 @@ class Assign(Struct, frozen=True):
 
     job: Job
 
+    @property
+    def name(self) -> str:
+        return self.job.group_id
+
 
 class Resolve(Struct, frozen=True):
     """Match these patterns with topics in slices, then send `Resolved`. There is one at a time."""
 
-    group_id: str
+    name: str
     patterns: tuple[str, ...]
     names: frozenset[str] | None
     """The topics to match; None for all topics."""
-
-
-class ArmTimer(Struct, frozen=True):
-    """Send `TimerFired(key)` at that time. Arming an armed key moves it."""
-
-    key: TimerKey
-    at_ms: int
-
-
-class CancelTimer(Struct, frozen=True):
-    """Cancel a timer. This is only sent for a key that is armed."""
-
-    key: TimerKey
 
 
 class StateChanged(Struct, frozen=True):
@@ -172,15 +149,8 @@ class MemberChanged(Struct, frozen=True):
     """How many members there are now."""
 
 
-class Unrestored(Struct, frozen=True):
-    """The group could not be restored from the store: load it again later."""
-
-    group_id: str
-    defect: Exception
-
-
 Effect: TypeAlias = (
-    Reply
+    Reply[Answer]
     | Persist
     | ArmTimer
     | CancelTimer
@@ -188,5 +158,5 @@ Effect: TypeAlias = (
     | MemberChanged
     | Assign
     | Resolve
-    | Unrestored
+    | Failed
 )

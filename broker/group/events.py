@@ -28,10 +28,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.job import Job
-from moldau.broker.group.timers import TimerKey
 from moldau.broker.group.topics import TopicIdPartition
+from moldau.broker.machine.effects import Persisted, TimerFired
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The protocols that a member supports as pairs of name and metadata, preferred first."""
@@ -144,23 +143,6 @@ class Resolved(Struct, frozen=True):
     matches: Mapping[str, frozenset[str]] | None
     of_all: bool
     """True if all topics were matched; otherwise these are additional ones."""
-
-
-class TimerFired(Struct, frozen=True):
-    """An armed timer is due. A timer that was cancelled or moved meanwhile is ignored."""
-
-    key: TimerKey
-
-
-class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this revision. Each effect gets exactly one.
-
-    `error` is sent to members that wait for the write: COORDINATOR_NOT_AVAILABLE if it failed or if
-    its outcome is unknown.
-    """
-
-    revision: int
-    error: ErrorCode = ErrorCode.NONE
 
 
 Request: TypeAlias = Join | Sync | Leave | Delete | ConsumerHeartbeat

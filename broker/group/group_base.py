@@ -1,40 +1,41 @@
-"""The base of groups of any protocol: identity, effects, timers, and one write at a time."""
+"""The base of groups of any protocol: identity, state, late timers, reasons to be written."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import Answer, ArmTimer, CancelTimer, Effect, Persist, Reply
+from moldau.broker.group.effects import Effect, Persist
 from moldau.broker.group.events import Event
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
-from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason, Writes
+from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason
+from moldau.broker.machine import machine
+from moldau.broker.machine.effects import TimerKey
 
 
-class GroupBase(ABC):
-    """A group. `now_ms` is in epoch milliseconds and must never go back: the coordinator reads the
-    wall clock once, at its start, and adds the monotonic clock. A group never keeps an effect."""
+class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
+    """A group of any protocol. It never keeps an effect."""
 
     def __init__(
         self, group_id: str, identity: str, config: GroupConfig, ids: IdGenerator, now_ms: int
     ) -> None:
+        super().__init__(group_id, now_ms)
         self.group_id = group_id
         self.identity = identity
         self.config = config
         self.ids = ids
-        self.now_ms = now_ms
         self.generation_id = 0
         """For a group of the consumer protocol, the group epoch."""
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
-        self.effects: list[Effect] = []
-        self._writes = Writes()
-        self._armed: dict[TimerKey, int] = {}
+        self.waiting: list[WriteReason] = []
+        """Reasons for the next write."""
         self._extended: set[TimerKey] = set()
         """Timers that fired late and were armed once more."""
 
@@ -141,57 +142,28 @@ class GroupBase(ABC):
         """True if the group is Dead and nothing is left to be done: drop it."""
         return self.state is GroupState.DEAD and self.is_at_rest
 
-    # --- effects ---
-
-    def reply(self, call: object, answer: Answer) -> None:
-        self.effects.append(Reply(call, answer))
-
-    def take_effects(self) -> list[Effect]:
-        effects = self.effects
-        self.effects = []
-        return effects
-
     # --- timers ---
 
-    def arm(self, kind: TimerKind, at_ms: int, member_id: str = "") -> None:
-        key = TimerKey(self.group_id, kind, member_id)
-        self._extended.discard(key)
-        self._armed[key] = at_ms
-        self.effects.append(ArmTimer(key, at_ms))
-
-    def cancel(self, kind: TimerKind, member_id: str = "") -> None:
-        key = TimerKey(self.group_id, kind, member_id)
-        if self._armed.pop(key, None) is not None:
-            self._extended.discard(key)
-            self.effects.append(CancelTimer(key))
-
-    def cancel_all_timers(self) -> None:
-        self.effects.extend(CancelTimer(key) for key in self._armed)
-        self._armed.clear()
-        self._extended.clear()
+    def arm(self, kind: StrEnum, at_ms: int, member_id: str = "") -> None:
+        super().arm(kind, at_ms, member_id)
+        self._extended.discard(TimerKey(self.group_id, kind, member_id))
 
     def is_due(self, key: TimerKey) -> bool:
-        """True if a timer that fired has to be acted on. It is then no longer armed."""
-        at_ms = self._armed.get(key)
-        if at_ms is None:
-            return False
-        if self.now_ms < at_ms:  # the event loop's clock is coarser than ours
-            self.effects.append(ArmTimer(key, at_ms))
-            return False
-        late_ms = self.now_ms - at_ms
-        if late_ms > self.config.late_timer_ms and key not in self._extended:
+        at_ms = self._armed.get(key, self.now_ms)
+        if self.now_ms - at_ms > self.config.late_timer_ms and key not in self._extended:
             self.arm(key.kind, self.now_ms + self.config.late_timer_grace_ms, key.member_id)
             self._extended.add(key)
             return False
-        del self._armed[key]
-        self._extended.discard(key)
-        return True
+        is_due = super().is_due(key)
+        if is_due:
+            self._extended.discard(key)
+        return is_due
 
     # --- writes ---
 
     def store(self, reason: WriteReason) -> None:
         """Store the group as it is now, or as it is once the write in flight has ended."""
-        self._writes.waiting.append(reason)
+        self.waiting.append(reason)
         self.begin_write()
 
     def store_later(self) -> None:
@@ -204,24 +176,23 @@ class GroupBase(ABC):
         During a rebalance there is nothing to write: earlier requests to write are out of date, and
         the end of the rebalance writes the group anyway.
         """
-        writes = self._writes
-        if writes.in_flight or not writes.waiting:
+        if self.write is not None or not self.waiting:
             return
-        if any(type(reason) is DeleteGroup for reason in writes.waiting):
-            self.effects.append(Persist(self.group_id, self.identity, writes.begin(), None))
+        if any(type(reason) is DeleteGroup for reason in self.waiting):
+            revision = self._write_begins()
+            self.effects.append(Persist(self.group_id, revision, self.identity, None))
         elif self._is_durable_point():
-            self.effects.append(self._persist(writes.begin()))
+            self.effects.append(self._persist(self._write_begins()))
         else:
-            writes.waiting.clear()
+            self.waiting.clear()
 
-    @property
-    def revision(self) -> int:
-        """The revision of the last write that was begun."""
-        return self._writes.revision
+    def _write_begins(self) -> int:
+        waiting, self.waiting = self.waiting, []
+        return self.write_begins(waiting)
 
     @property
     def is_writing(self) -> bool:
-        return bool(self._writes.in_flight)
+        return self.write is not None
 
     @property
     def is_at_rest(self) -> bool:
@@ -229,10 +200,11 @@ class GroupBase(ABC):
         return not self.is_writing and not self._armed
 
     def end_write(self, revision: int) -> list[WriteReason]:
-        return self._writes.end(revision)
+        """The reasons of that write; none, if it is not the one in flight."""
+        return self.write_ended(revision) or []
 
     def abandon_writes(self) -> list[WriteReason]:
-        return self._writes.abandon()
-
-    def continue_revisions(self, revision: int) -> None:
-        self._writes = Writes(revision)
+        """Returns everything that was wanted. An outcome reported later is ignored."""
+        reasons = (self.write or []) + self.waiting
+        self.write, self.waiting = None, []
+        return reasons

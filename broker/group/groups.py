@@ -6,6 +6,7 @@ There is no I/O here: the coordinator says which slots the worker owns and what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
@@ -14,18 +15,16 @@ from moldau.broker.group.absent_group import answer_absent, not_of_this_kind, re
 from moldau.broker.group.classic import join, sessions
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import Answer, Effect, Persist, Reply, Unrestored
+from moldau.broker.group.effects import Answer, Effect, Persist
 from moldau.broker.group.events import (
     Assigned,
     ConsumerHeartbeat,
     Delete,
     Event,
     Join,
-    Persisted,
     Request,
     Resolved,
     Sync,
-    TimerFired,
     TopicsChanged,
 )
 from moldau.broker.group.group_base import GroupBase
@@ -41,7 +40,8 @@ from moldau.broker.group.offsets import (
 from moldau.broker.group.pending_offsets import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicLookup
-from moldau.broker.slot_table import SlotTable
+from moldau.broker.machine.effects import Persisted, Reply, TimerFired
+from moldau.broker.machine.slot_table import SlotTable
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""
@@ -81,11 +81,8 @@ class Groups(SlotTable[GroupBase]):
         for found in stored:
             self.offsets[found.group_id] = CommittedOffsets(found.offsets)
             self.pending.loaded(found.group_id, found.pending)
-            try:
-                effects += self._restore(found, now_ms, min_generation)
-            except Exception as defect:  # one group's failure must not affect the others
-                self._reloading.add(found.group_id)
-                effects.append(Unrestored(found.group_id, defect))
+            restore_it = partial(self._restore, found, now_ms, min_generation)
+            effects += self.guarded(found.group_id, restore_it)
         self._finish_loading(slot)
         if min_generation:
             # The store has lost something. Members of a group that was lost with it join again
@@ -117,7 +114,7 @@ class Groups(SlotTable[GroupBase]):
         for group_id in [one for one in self._reloading if self._slot_of(one) == slot]:
             self.offsets.pop(group_id, None)
         for group in self._give_up(slot):
-            effects += group.unload(now_ms)
+            effects += self.guarded(group.group_id, partial(group.unload, now_ms))
             del self.offsets[group.group_id]
         self.pending.given_up(slot)
         return effects
@@ -343,14 +340,16 @@ class Groups(SlotTable[GroupBase]):
         return group.describe_consumers()
 
     def _handle(self, group: GroupBase, event: Event, now_ms: int) -> list[Effect]:
-        known = group
-        group, effects = conversion.convert_if_needed(known, event, self._topics, now_ms)
-        if group is not known:
-            self.put(group.group_id, group)
-        if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
-            if group.state is GroupState.DEAD:
-                return [Reply(event.call, refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE))]
-            return [Reply(event.call, not_of_this_kind(group.group_id))]
+        effects: list[Effect] = []
+        if isinstance(event, Join | ConsumerHeartbeat):
+            known = group
+            group, effects = conversion.for_member(known, event, self._topics, now_ms)
+            if group is not known:
+                self.put(group.group_id, group)
+            if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
+                if group.state is GroupState.DEAD:
+                    return [Reply(event.call, refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE))]
+                return [Reply(event.call, not_of_this_kind(group.group_id))]
         effects += group.handle(event, now_ms)
         if isinstance(group, ConsumerGroup) and group.becomes_classic:
             group, converted = conversion.downgrade(group, now_ms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class TimerKind(StrEnum):
@@ -32,12 +31,3 @@ class TimerKind(StrEnum):
     """Such a member has joined, but has not asked for its assignment."""
     PERSIST_RETRY = "persist retry"
     """Repeats a failed write."""
-
-
-class TimerKey(NamedTuple):
-    """Identifies a timer. Arming a key that is armed moves it."""
-
-    group_id: str
-    kind: TimerKind
-    member_id: str = ""
-    """The member, for timers of a member; empty for those of the group."""

@@ -1,4 +1,4 @@
-"""The writes of a group and their reasons. There is one write at a time; later ones share the next.
+"""Why a group is written. There is one write at a time; later wishes share the next one.
 
 This preserves the order in which records reach the store, and turns a thousand static members that
 restart at once into a few writes.
@@ -22,33 +22,4 @@ class DeleteGroup(WriteReason, frozen=True):
     """The group is to be removed."""
 
     call: object | None
-    """None on a retry: the client was answered when the first attempt failed."""
-
-
-class Writes:
-    """The write in flight and the reasons for the next one."""
-
-    def __init__(self, revision: int = 0) -> None:
-        self.revision = revision
-        """The revision of the last write that was begun."""
-        self.in_flight: list[WriteReason] = []
-        self.waiting: list[WriteReason] = []
-
-    def begin(self) -> int:
-        """Start a write for everything that waits; returns its revision."""
-        self.revision += 1
-        self.in_flight, self.waiting = self.waiting, []
-        return self.revision
-
-    def end(self, revision: int) -> list[WriteReason]:
-        """Return the reasons of that write; none if it is not the one in flight."""
-        if revision != self.revision:
-            return []
-        reasons, self.in_flight = self.in_flight, []
-        return reasons
-
-    def abandon(self) -> list[WriteReason]:
-        """Return all reasons. An outcome that is reported later is ignored."""
-        reasons = self.in_flight + self.waiting
-        self.in_flight, self.waiting = [], []
-        return reasons
+    """None: the client was answered when the first attempt failed, this is another one."""

@@ -16,14 +16,15 @@ from collections.abc import Collection, Iterable
 from itertools import chain, repeat
 
 from moldau.broker.broker import Broker
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.effects import Answer, HeartbeatAnswer
+from moldau.broker.group.effects import Answer, Effect, HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.topics import TopicIdPartition, by_topic
 from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
+from moldau.broker.machine.effects import Reply
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call, ReplyHandle
 from moldau.broker.server.request_route import RequestRoute
@@ -42,15 +43,10 @@ HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 
 
 class HeartbeatReply(ReplyHandle):
-    __slots__ = ("rests",)
-
-    def __init__(self, call: Call) -> None:
-        super().__init__(call)
-        self.rests = False
+    __slots__ = ()
 
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, HeartbeatAnswer)
-        self.rests = answer.rests
         self._call.reply(response(answer))
 
 
@@ -70,8 +66,8 @@ def handle(broker: Broker, request: ConsumerGroupHeartbeatRequest, call: Call) -
     if wrong is not None:
         call.reply(response(wrong))
         return None
-    if request.subscribed_topic_regex and coordinator.computing.sights is not None:
-        _note_sight(broker, call, request.group_id, request.subscribed_topic_regex)
+    if request.subscribed_topic_regex and coordinator.jobs.visibility is not None:
+        _note_visibility(broker, call, request.group_id, request.subscribed_topic_regex)
     if request.member_epoch <= 0:
         coordinator.submit(request.group_id, event)
         return None
@@ -93,12 +89,12 @@ def _refusal(
     return None
 
 
-def _note_sight(broker: Broker, call: Call, group_id: str, pattern: str) -> None:
+def _note_visibility(broker: Broker, call: Call, group_id: str, pattern: str) -> None:
     """An expression stands for topics that the client may describe."""
-    sights, identity = broker.group_coordinator.computing.sights, call.identity
+    visibility, identity = broker.group_coordinator.jobs.visibility, call.identity
     allows = broker.authorizer.allows
-    if sights is not None:
-        sights.note(
+    if visibility is not None:
+        visibility.note(
             group_id, pattern, lambda name: allows(identity, Operation.DESCRIBE, TOPIC, name)
         )
 
@@ -141,6 +137,14 @@ def response(answer: HeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
 
 def _assignment(places: Iterable[TopicIdPartition]) -> Assignment:
     return Assignment([TopicPartitions(*topic) for topic in by_topic(places).items()])
+
+
+def _is_at_rest(event: ConsumerHeartbeat, effects: Iterable[Effect]) -> bool:
+    """Whether the heartbeat was answered at once, and its member has all it is to have."""
+    for effect in effects:
+        if isinstance(effect, Reply) and effect.call is event.call:
+            return isinstance(effect.answer, HeartbeatAnswer) and effect.answer.rests
+    return False
 
 
 class BeatRoute(RequestRoute):
@@ -201,10 +205,8 @@ class BeatRoute(RequestRoute):
     def submit(self, event: ConsumerHeartbeat) -> None:
         self._is_full = event.is_full
         self._settled = None
-        self._coordinator.submit(self._group_id, event)
-        token = event.call
-        assert isinstance(token, HeartbeatReply)
-        if token.rests and (found := self._rests(event.epoch)) is not None:
+        effects = self._coordinator.submit(self._group_id, event)
+        if _is_at_rest(event, effects) and (found := self._rests(event.epoch)) is not None:
             self._settled = found[0].assigned
 
     def _rests(self, epoch: int) -> tuple[Member, int] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 
 from moldau.broker.broker import Broker
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, is_denied
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call

@@ -36,7 +36,7 @@ async def handle(
         not coordinator.knows(request.store_id)
         or coordinator.is_ending(request.producer_id_filters)
     ):
-        # It looks for transactions that no one is going to end: see `coordinator/orphans.py`.
+        # It looks for hanging transactions, and must not take this one for one of them.
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if error:
         return ListTransactionsResponse(error_code=error)

@@ -54,7 +54,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
         if not error:
             broker.logs.offsets_committed(request.group_id, accepted)
             try:
-                await broker.group_coordinator.commit(request.group_id, accepted)
+                await broker.group_coordinator.offsets.commit(request.group_id, accepted)
             except StoreFault as fault:
                 error = coordinator_code_for(fault)
         if error:

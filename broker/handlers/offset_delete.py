@@ -54,7 +54,7 @@ async def handle(broker: Broker, request: OffsetDeleteRequest, call: Call) -> Of
             partitions.append(OffsetDeleteResponsePartition(index, error))
         answers.append(OffsetDeleteResponseTopic(item.name, partitions))
     try:
-        await broker.group_coordinator.drop_offsets(request.group_id, accepted)
+        await broker.group_coordinator.offsets.drop(request.group_id, accepted)
     except StoreFault as fault:
         return OffsetDeleteResponse(error_code=coordinator_code_for(fault))
     return OffsetDeleteResponse(topics=answers)

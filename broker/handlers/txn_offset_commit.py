@@ -139,14 +139,14 @@ async def _commit(
     accepted: dict[TopicPartition, CommittedOffset],
 ) -> ErrorCode:
     transactional = broker.group_coordinator.transactional
-    with transactional.joining(request.group_id, request.producer_id) as joining:
+    with transactional.in_progress(request.group_id, request.producer_id) as commit:
         error, number = await _join(broker, request, version)
         # It may have taken a while: refuse a member that was fenced meanwhile.
         error = error or _check(broker, request)
         if error:
             return error
         try:
-            await transactional.commit(joining, number, accepted)
+            await transactional.commit(commit, number, accepted)
         except StoreFault as fault:
             return coordinator_code_for(fault)
         except KafkaError as refusal:
@@ -164,7 +164,7 @@ async def _join(
         if not answered.done():
             answered.set_result((error, number))
 
-    broker.joins.ask(
+    broker.enlistment.enlist(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,

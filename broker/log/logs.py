@@ -38,17 +38,17 @@ FULL_LOG_EVERY_S = 5.0
 READ_AHEAD_SHARE = 4  # reading ahead may take this part of the tail cache's bytes, beside it
 
 
-class Joins(Protocol):
+class Enlistment(Protocol):
     """Asks the coordinators of transactions, of this worker and of others."""
 
-    def ask(
+    def enlist(
         self, transactional_id: str, producer_id: int, producer_epoch: int, place: TxnPartition,
         *, verify_only: bool, done: Joined,
     ) -> None:  # fmt: skip
         """Call `done` with the number of the transaction, once the place is durably part of it."""
 
 
-class Orphans(Protocol):
+class HangingTransactions(Protocol):
     """Ends transactions that no coordinator is going to end."""
 
     def look(self, log: PartitionLog, place: TxnPartition) -> None: ...
@@ -87,8 +87,8 @@ class Logs:
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_full_line = 0.0
         self.watcher: Watcher | None = None
-        self.joins: Joins | None = None  # asks the coordinators of transactions
-        self.orphans: Orphans | None = None
+        self.enlistment: Enlistment | None = None  # asks the coordinators of transactions
+        self.hanging_transactions: HangingTransactions | None = None
         topics.on_removed += (self._topic_removed, self.leader_epochs.topic_removed)
         store.reads.on_up = self.look_everywhere  # a read that was under way has failed
 
@@ -189,20 +189,20 @@ class Logs:
     ) -> None:  # fmt: skip
         """Ask a coordinator for the transaction that a batch of a log is part of."""
         found = self._topics.get(topic)
-        if found is None or self.joins is None:
+        if found is None or self.enlistment is None:
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
             return
         place = TxnPartition(topic, found.topic_id, partition)
-        self.joins.ask(
+        self.enlistment.enlist(
             transactional_id, producer_id, producer_epoch, place,
             verify_only=verify_only, done=done,
         )  # fmt: skip
 
     def transactions_left_open(self, topic: str, partition: int) -> None:
         found = self._topics.get(topic)
-        if found is not None and self.orphans is not None:
+        if found is not None and self.hanging_transactions is not None:
             log = self.partition_log(found, partition)
-            self.orphans.look(log, TxnPartition(topic, found.topic_id, partition))
+            self.hanging_transactions.look(log, TxnPartition(topic, found.topic_id, partition))
 
     # --- notices of what others append ---
 

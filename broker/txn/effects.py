@@ -1,7 +1,5 @@
-"""The effects of a transactional id, and its answers. The coordinator runs effects in their order.
-
-A `Reply` that promises something durable, and `WriteMarkers`, come only after the `Persisted` event
-for it, so the coordinator never has to hold one back.
+"""What a transactional id wants done beside what every machine does (`machine/effects.py`), and its
+answers. `WriteMarkers`, as a `Reply`, is emitted only once its decision is stored.
 """
 
 from __future__ import annotations
@@ -11,6 +9,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine import effects
+from moldau.broker.machine.effects import ArmTimer, CancelTimer, Failed, Reply
 from moldau.broker.txn.record import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -18,7 +18,6 @@ from moldau.broker.txn.record import (
     TxnRecord,
     TxnState,
 )
-from moldau.broker.txn.timers import TimerKey
 from moldau.broker.txn.transaction_numbers import NO_NUMBER
 
 
@@ -47,24 +46,9 @@ class EndAnswer(Struct, frozen=True):
 Answer: TypeAlias = InitAnswer | AddAnswer | EndAnswer
 
 
-class Reply(Struct, frozen=True):
-    """Answer the request with this reply handle; exactly one for each request."""
+class Persist(effects.Persist, frozen=True):
+    """Store the record. None: remove it and its entry in the slot's index."""
 
-    call: object
-    answer: Answer
-
-
-class Persist(Struct, frozen=True):
-    """Store the record, then send `Persisted(revision, …)`, whatever the outcome.
-
-    Without a `record`, remove the id and its entry in the slot's index. An id has at most one write
-    in flight. Tokens grow with every write, across restarts too (`TxnRecord.revision`), so that the
-    store can refuse a write that arrives late. An outcome that arrives after the id was given up
-    must not be sent: the id may have been loaded again, with the same revisions.
-    """
-
-    transactional_id: str
-    revision: int
     record: TxnRecord | None
 
 
@@ -82,18 +66,9 @@ class WriteMarkers(Struct, frozen=True):
     commit: bool
     partitions: tuple[TxnPartition, ...]
 
-
-class ArmTimer(Struct, frozen=True):
-    """Send `TimerFired(key)` at that time. Arming an armed key moves it."""
-
-    key: TimerKey
-    at_ms: int
-
-
-class CancelTimer(Struct, frozen=True):
-    """Cancel a timer. This is only sent for a key that is armed."""
-
-    key: TimerKey
+    @property
+    def name(self) -> str:
+        return self.transactional_id
 
 
 class StateChanged(Struct, frozen=True):
@@ -107,11 +82,6 @@ class StateChanged(Struct, frozen=True):
     number: int
 
 
-class Failed(Struct, frozen=True):
-    """An exception left the id half changed: it must be discarded and loaded again."""
-
-    transactional_id: str
-    defect: Exception
-
-
-Effect: TypeAlias = Reply | Persist | WriteMarkers | ArmTimer | CancelTimer | StateChanged | Failed
+Effect: TypeAlias = (
+    Reply[Answer] | Persist | WriteMarkers | ArmTimer | CancelTimer | StateChanged | Failed
+)

@@ -18,9 +18,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from moldau.broker.errors import ErrorCode
+from moldau.broker.machine.effects import Persisted, TimerFired
 from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TxnPartition
-from moldau.broker.txn.timers import TimerKey
 
 
 class Init(Struct, frozen=True):
@@ -63,27 +62,10 @@ class End(Struct, frozen=True):
     version: int = 5
 
 
-class Persisted(Struct, frozen=True):
-    """The outcome of the `Persist` effect with this revision. Each effect gets exactly one.
-
-    `error` is sent to clients that wait for the write: COORDINATOR_NOT_AVAILABLE if it failed or if
-    its outcome is unknown.
-    """
-
-    revision: int
-    error: ErrorCode = ErrorCode.NONE
-
-
 class MarkersWritten(Struct, frozen=True):
     """Every partition of this transaction has its marker, as `WriteMarkers` requested."""
 
     number: int
-
-
-class TimerFired(Struct, frozen=True):
-    """An armed timer is due. A timer that was cancelled or moved meanwhile is ignored."""
-
-    key: TimerKey
 
 
 Request: TypeAlias = Init | Add | End

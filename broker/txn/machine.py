@@ -1,29 +1,20 @@
-"""The base of a transactional id: effects, timers, and one write at a time."""
+"""What is known of a transactional id: its record, who waits, its one write, its markers."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine import machine
 from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.effects import (
-    Answer,
-    ArmTimer,
-    CancelTimer,
-    Effect,
-    Persist,
-    Reply,
-    StateChanged,
-    WriteMarkers,
-)
+from moldau.broker.txn.effects import Effect, Persist, StateChanged, WriteMarkers
 from moldau.broker.txn.events import Request
 from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId, refuse
-from moldau.broker.txn.timers import TimerKey, TimerKind
 from moldau.broker.txn.writes import Waiting, Write
 
 
-class Machine:
+class Machine(machine.Machine[Effect, Write]):
     def __init__(
         self,
         transactional_id: str,
@@ -31,10 +22,10 @@ class Machine:
         take_producer_id: TakeProducerId,
         now_ms: int,
     ) -> None:
+        super().__init__(transactional_id, now_ms)
         self.transactional_id = transactional_id
         self.config = config
         self.take_producer_id = take_producer_id
-        self.now_ms = now_ms
         self.record: TxnRecord | None = None
         """The stored record, except that Complete* may not be stored yet. None if the id is
         unknown."""
@@ -46,14 +37,10 @@ class Machine:
         """When the transaction was completed, while that is not stored."""
         self.last_ended: TxnRecord | None = None
         """The last Prepare* that was completed here: the store may lose its markers."""
-        self.revision = 0
-        """The revision of the last write that was begun."""
         self.in_doubt = False
         """The last write failed: the store may or may not have the record."""
         self.waiting: list[Waiting] = []
         """Requests in the order in which they came."""
-        self.write: Write | None = None
-        """The write in flight."""
         self.is_store_wanted = False
         """The record is to be stored as it is, with the next write or by itself."""
         self.lost_markers: list[WriteMarkers] = []
@@ -62,29 +49,19 @@ class Machine:
         self.rewriting: list[WriteMarkers] = []
         """Markers that are being written again, one transaction after the other, the first in
         progress. A later marker before an earlier one would end the earlier transaction."""
-        self._effects: list[Effect] = []
-        self._armed: dict[TimerKind, int] = {}
 
     # --- effects ---
 
-    def reply(self, event: Request, answer: Answer) -> None:
-        self._effects.append(Reply(event.call, answer))
-
     def refuse(self, event: Request, error: ErrorCode) -> None:
-        self.reply(event, refuse(event, error))
-
-    def take_effects(self) -> list[Effect]:
-        effects = self._effects
-        self._effects = []
-        return effects
+        self.reply(event.call, refuse(event, error))
 
     def write_markers(self, markers: WriteMarkers) -> None:
-        self._effects.append(markers)
+        self.effects.append(markers)
 
     # --- markers that are written again ---
 
     @property
-    def is_repeating(self) -> bool:
+    def is_rewriting(self) -> bool:
         """True while markers of earlier transactions still have to be written again."""
         in_flight = self.write.markers if self.write is not None else ()
         return bool(self.lost_markers or in_flight or self.rewriting)
@@ -108,13 +85,13 @@ class Machine:
         self.lost_markers = self.rewriting + self.lost_markers
         self.rewriting = []
 
-    def repeat(self, markers: list[WriteMarkers]) -> None:
+    def rewrite(self, markers: list[WriteMarkers]) -> None:
         is_at_it = bool(self.rewriting)
         self.rewriting += markers
         if not is_at_it and self.rewriting:
             self.write_markers(self.rewriting[0])
 
-    def repeated(self, number: int) -> None:
+    def rewritten(self, number: int) -> None:
         if self.rewriting and self.rewriting[0].number == number:
             self.rewriting.pop(0)
             if self.rewriting:
@@ -134,43 +111,17 @@ class Machine:
         if state is not previous:
             known = record or before
             number = 0 if known is None else known.number
-            self._effects.append(StateChanged(self.transactional_id, previous, state, number))
-
-    # --- timers ---
-
-    def arm(self, kind: TimerKind, at_ms: int) -> None:
-        """Arm a timer to fire at that time or before. It is armed again if nothing is due then."""
-        armed = self._armed.get(kind)
-        if armed is None or armed > at_ms:
-            self._armed[kind] = at_ms
-            self._effects.append(ArmTimer(TimerKey(self.transactional_id, kind), at_ms))
-
-    def cancel_all_timers(self) -> None:
-        for kind in self._armed:
-            self._effects.append(CancelTimer(TimerKey(self.transactional_id, kind)))
-        self._armed.clear()
-
-    def has_fired(self, key: TimerKey) -> bool:
-        """True if the timer was armed and is due. It is then no longer armed."""
-        at_ms = self._armed.get(key.kind)
-        if at_ms is None:
-            return False
-        if self.now_ms < at_ms:  # the event loop's clock is coarser than ours
-            self._effects.append(ArmTimer(key, at_ms))
-            return False
-        del self._armed[key.kind]
-        return True
+            self.effects.append(StateChanged(self.transactional_id, previous, state, number))
 
     # --- writes ---
 
     def begin(self, write: Write) -> None:
-        self.revision += 1
+        revision = self.write_begins(write)
         if write.record is not None:
-            write.record = replace(write.record, revision=self.revision)
+            write.record = replace(write.record, revision=revision)
         write.markers, self.lost_markers = self.lost_markers, []
-        self.write = write
         self.is_store_wanted = False
-        self._effects.append(Persist(self.transactional_id, self.revision, write.record))
+        self.effects.append(Persist(self.transactional_id, revision, write.record))
 
     def take_waiting(self) -> list[Waiting]:
         waiting, self.waiting = self.waiting, []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine.effects import Persisted
 from moldau.broker.txn import transitions
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect
-from moldau.broker.txn.events import Persisted
 from moldau.broker.txn.machine import markers_of
 from moldau.broker.txn.record import TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId

@@ -92,7 +92,7 @@ def init(
     return Stored(changed, InitAnswer(ErrorCode.NONE, *new))
 
 
-def while_repeating(event: Request) -> Outcome:
+def while_rewriting(event: Request) -> Outcome:
     """Decide a request while markers that the store lost are written again. Until they are there,
     nothing can be added to a later transaction, since the marker could end it, and nothing can
     end."""

@@ -7,7 +7,6 @@ whether anything is due. A producer that ends a thousand transactions a second m
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
 
 
 class TimerKind(StrEnum):
@@ -19,10 +18,3 @@ class TimerKind(StrEnum):
     """A transaction was completed a while ago and nothing followed: store that now."""
     PERSIST_RETRY = "persist retry"
     """Repeats a failed write."""
-
-
-class TimerKey(NamedTuple):
-    """Identifies a timer. Arming a key that is armed moves it."""
-
-    transactional_id: str
-    kind: TimerKind

@@ -10,18 +10,10 @@ from __future__ import annotations
 from collections.abc import Set
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine.effects import Persisted, TimerFired
 from moldau.broker.txn import rules, transitions
 from moldau.broker.txn.effects import AddAnswer, Effect
-from moldau.broker.txn.events import (
-    Add,
-    End,
-    Event,
-    Init,
-    MarkersWritten,
-    Persisted,
-    Request,
-    TimerFired,
-)
+from moldau.broker.txn.events import Add, End, Event, Init, MarkersWritten, Request
 from moldau.broker.txn.machine import Machine, markers_of
 from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import Answered, Outcome, Stored
@@ -68,7 +60,7 @@ class Transaction(Machine):
         if self.write is not None and isinstance(event, Add) and self._is_in(event):
             # These partitions are stored already, whatever is being written.
             assert self.record is not None
-            self.reply(event, AddAnswer(ErrorCode.NONE, self.record.number))
+            self.reply(event.call, AddAnswer(ErrorCode.NONE, self.record.number))
             return
         self.waiting.append(Waiting(event))
         self.go_on()
@@ -80,7 +72,7 @@ class Transaction(Machine):
             and record.state is TxnState.ONGOING
             and current(record) == Identity(event.producer_id, event.producer_epoch)
             and self.partitions.issuperset(event.partitions)
-            and not self.is_repeating
+            and not self.is_rewriting
         )
 
     def go_on(self) -> None:
@@ -109,7 +101,7 @@ class Transaction(Machine):
             match self._decide(event, record, partitions):
                 case Answered(answer=answer):
                     if write is None or answer.error is not ErrorCode.NONE:
-                        self.reply(event, answer)
+                        self.reply(event.call, answer)
                     else:  # its partitions are only in the write
                         write.answers.append((event, answer))
                 case Stored(record=changed, answer=None):
@@ -131,7 +123,7 @@ class Transaction(Machine):
         self, event: Request, record: TxnRecord | None, partitions: Set[TxnPartition]
     ) -> Outcome:
         if self.rewriting and not self.is_only_ending:
-            return rules.while_repeating(event)
+            return rules.while_rewriting(event)
         match event:
             case Init():
                 return rules.init(
@@ -155,15 +147,14 @@ class Transaction(Machine):
             self.refuse(waiting.event, ErrorCode.CONCURRENT_TRANSACTIONS)
         else:
             self.waiting.append(waiting)
-            self.arm(TimerKind.MARKERS, waiting.until_ms)
+            self.arm_by(TimerKind.MARKERS, waiting.until_ms)
 
     # --- writes ---
 
     def _persisted(self, event: Persisted) -> None:
-        write = self.write
-        if write is None or event.revision != self.revision:
+        write = self.write_ended(event.revision)
+        if write is None:
             return
-        self.write = None
         if event.error is ErrorCode.NONE:
             self._stored(write)
         else:
@@ -177,8 +168,8 @@ class Transaction(Machine):
         elif write.record is None or self.record is None or write.record.state is self.record.state:
             self.completed_ms = None  # markers may have been written meanwhile
         for request, answer in write.answers:
-            self.reply(request, answer)
-        self.repeat(write.markers)
+            self.reply(request.call, answer)
+        self.rewrite(write.markers)
         if write.changes:
             self.settle()
         self.waiting[:0] = write.looked_at_again
@@ -196,7 +187,7 @@ class Transaction(Machine):
                 self.refuse(waiting.event, error)
             else:
                 self.waiting.append(waiting)
-        self.arm(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
+        self.arm_by(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
 
     def settle(self) -> None:
         """Start what follows from a state that was just stored, or read from the store."""
@@ -204,7 +195,7 @@ class Transaction(Machine):
         if record is None:
             return
         if record.state is TxnState.ONGOING:
-            self.arm(TimerKind.TIMEOUT, record.started_ms + record.timeout_ms)
+            self.arm_by(TimerKind.TIMEOUT, record.started_ms + record.timeout_ms)
             return
         self.is_overdue = False
         if record.state.is_ending:
@@ -217,7 +208,7 @@ class Transaction(Machine):
 
     def _markers_written(self, event: MarkersWritten) -> None:
         record = self.record
-        self.repeated(event.number)
+        self.rewritten(event.number)
         if record is not None and record.state.is_ending and event.number == record.number:
             self.complete(record)
         self.go_on()
@@ -227,12 +218,12 @@ class Transaction(Machine):
             self.last_ended = record
         self.become(transitions.completed(record, self.now_ms))
         self.completed_ms = self.now_ms
-        self.arm(TimerKind.IDLE, self.now_ms + self.config.complete_after_ms)
+        self.arm_by(TimerKind.IDLE, self.now_ms + self.config.complete_after_ms)
 
     # --- timers ---
 
     def _timer_fired(self, event: TimerFired) -> None:
-        if not self.has_fired(event.key):
+        if not self.is_due(event.key):
             return
         match event.key.kind:
             case TimerKind.TIMEOUT:
@@ -252,7 +243,7 @@ class Transaction(Machine):
             return
         deadline_ms = record.started_ms + record.timeout_ms
         if self.now_ms < deadline_ms:  # it was armed for an earlier transaction
-            self.arm(TimerKind.TIMEOUT, deadline_ms)
+            self.arm_by(TimerKind.TIMEOUT, deadline_ms)
             return
         self.is_overdue = True
         self.go_on()
@@ -264,14 +255,14 @@ class Transaction(Machine):
                 continue
             self.waiting.append(waiting)
             if waiting.until_ms is not None:
-                self.arm(TimerKind.MARKERS, waiting.until_ms)
+                self.arm_by(TimerKind.MARKERS, waiting.until_ms)
 
     def _idle(self) -> None:
         if self.completed_ms is None or self.write is not None:
             return
         due_ms = self.completed_ms + self.config.complete_after_ms
         if self.now_ms < due_ms:  # it was armed for an earlier transaction
-            self.arm(TimerKind.IDLE, due_ms)
+            self.arm_by(TimerKind.IDLE, due_ms)
         else:
             self.is_store_wanted = True
             self.go_on()

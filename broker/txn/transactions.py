@@ -10,10 +10,11 @@ from functools import partial
 from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.slot_table import SlotTable
+from moldau.broker.machine.effects import Reply
+from moldau.broker.machine.slot_table import SlotTable
 from moldau.broker.txn import recovery
 from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.effects import Effect, Failed, Reply
+from moldau.broker.txn.effects import Effect
 from moldau.broker.txn.events import Add, End, Event, Init, Request
 from moldau.broker.txn.record import TxnRecord
 from moldau.broker.txn.rules import TakeProducerId, refuse
@@ -55,18 +56,26 @@ class Transactions(SlotTable[Transaction]):
         """
         effects: Effects = []
         for record in records:
-            effects += self._restore(record, now_ms, is_stale=is_stale, require_abort=require_abort)
+            restore = partial(
+                self._restore,
+                record,
+                now_ms,
+                is_stale=is_stale,
+                require_abort=require_abort,
+            )
+            effects += self.guarded(record.transactional_id, restore)
         self._finish_loading(slot)
         return effects
 
     def finish_reloading(
         self, transactional_id: str, record: TxnRecord | None, now_ms: int, *, is_stale: bool
     ) -> Effects:
-        """Restore one id that failed, like `finish_loading`. Without a record it is unknown."""
+        """Like `finish_loading`, for one that failed. Without a record it is not known."""
+        effects: Effects = []
+        if record is not None:
+            effects = self._restore(record, now_ms, is_stale=is_stale, require_abort=is_stale)
         self._reloading.discard(transactional_id)
-        if record is None:
-            return []
-        return self._restore(record, now_ms, is_stale=is_stale, require_abort=is_stale)
+        return effects
 
     def store_again(
         self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, require_abort: bool = False
@@ -82,21 +91,25 @@ class Transactions(SlotTable[Transaction]):
         for transaction in self.of_slot(slot):
             record = stored.pop(transaction.transactional_id, None)
             if require_abort:
-                effects += self._guarded(
-                    transaction, partial(recovery.require_abort, transaction, now_ms)
+                effects += self.guarded(
+                    transaction.transactional_id,
+                    partial(recovery.require_abort, transaction, now_ms),
                 )
             again = partial(recovery.store_again, transaction, record, now_ms)
-            effects += self._guarded(transaction, again)
+            effects += self.guarded(transaction.transactional_id, again)
         for record in stored.values():  # removed here, and back
             if not self.is_reloading(record.transactional_id):
-                effects += self._restore(record, now_ms, is_stale=True)
+                restore = partial(self._restore, record, now_ms, is_stale=True)
+                effects += self.guarded(record.transactional_id, restore)
         return effects
 
     def give_up(self, slot: int, now_ms: int) -> Effects:
         """Give the slot up: another worker owns it, or this one stops."""
         effects: Effects = []
         for transaction in self._give_up(slot):
-            effects += self._guarded(transaction, partial(recovery.unload, transaction, now_ms))
+            effects += self.guarded(
+                transaction.transactional_id, partial(recovery.unload, transaction, now_ms)
+            )
         return effects
 
     def use_config(self, config: TxnConfig) -> None:
@@ -124,7 +137,9 @@ class Transactions(SlotTable[Transaction]):
         """Remove ids that have not been used for `transactional.id.expiration.ms`."""
         effects: Effects = []
         for transaction in self.by_id.values():
-            effects += self._guarded(transaction, partial(transaction.expire, now_ms))
+            effects += self.guarded(
+                transaction.transactional_id, partial(transaction.expire, now_ms)
+            )
         return effects
 
     # --- views ---
@@ -143,37 +158,24 @@ class Transactions(SlotTable[Transaction]):
     def _restore(
         self, record: TxnRecord, now_ms: int, *, is_stale: bool, require_abort: bool = False
     ) -> Effects:
-        try:
-            transaction, effects = recovery.restore(
-                record,
-                self.config,
-                self._take_producer_id,
-                now_ms,
-                is_stale=is_stale,
-                require_abort=require_abort,
-            )
-        except Exception as defect:  # one id's failure must not affect the others
-            return [Failed(record.transactional_id, defect)]
+        transaction, effects = recovery.restore(
+            record,
+            self.config,
+            self._take_producer_id,
+            now_ms,
+            is_stale=is_stale,
+            require_abort=require_abort,
+        )
         self.put(record.transactional_id, transaction)
         return effects
 
     def _handle(self, transaction: Transaction, event: Event, now_ms: int) -> Effects:
-        try:
-            effects = transaction.handle(event, now_ms)
-            if transaction.is_gone:
-                transaction.cancel_all_timers()
-                effects += transaction.take_effects()
-                self.drop(transaction.transactional_id)
-        except Exception as defect:
-            return [Failed(transaction.transactional_id, defect)]
+        effects = transaction.handle(event, now_ms)
+        if transaction.is_gone:
+            transaction.cancel_all_timers()
+            effects += transaction.take_effects()
+            self.drop(transaction.transactional_id)
         return effects
-
-    def _guarded(self, transaction: Transaction, step: Callable[[], Effects]) -> Effects:
-        """Run a step of one id, so that its failure does not keep the others from theirs."""
-        try:
-            return step()
-        except Exception as defect:
-            return [Failed(transaction.transactional_id, defect)]
 
     def _unavailable(self, transactional_id: str, event: Request) -> ErrorCode:
         if not transactional_id:

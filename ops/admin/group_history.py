@@ -1,6 +1,6 @@
 """The history of a group: who read which partition, when that stopped and why. Pure but for `read`.
 
-Made of the events in `__moldau_group_events` (broker/coordinator/group_events.py), which the
+Made of the events in `__moldau_group_events` (broker/coordinator/groups/events.py), which the
 broker keeps for seven days. The console draws it, `moldau groups history` and `explain` print it.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from moldau.broker.coordinator import slots
+from moldau.broker.coordinator.runtime import slots
 from moldau.broker.errors import ErrorCode, SlotNotTaken, StoreFenced, StoreFull, StoreRefused
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
@@ -98,7 +98,7 @@ async def test_deletions_of_a_worker_that_was_replaced(server: RedisServer) -> N
         async with shell(server) as heir:
             assert await sleeper.coordinator.delete("deleted") == AWAY
             with pytest.raises(StoreFenced):
-                await sleeper.coordinator.drop_offsets(
+                await sleeper.coordinator.offsets.drop(
                     "dropped", [place for place, _ in sleeper.coordinator.groups.offsets["dropped"]]
                 )
             for name in ("deleted", "dropped"):
@@ -154,7 +154,7 @@ async def test_more_offsets_than_one_call_of_lua_takes(server: RedisServer) -> N
         offsets = again.coordinator.groups.offsets["many"]
         assert len(list(offsets)) == 10_000
         gone = [place for place, _ in offsets if place.partition >= 10]
-        await again.coordinator.drop_offsets("many", gone)
+        await again.coordinator.offsets.drop("many", gone)
     async with shell(server) as last:
         assert len(list(last.coordinator.groups.offsets["many"])) == 10
 
@@ -172,7 +172,7 @@ async def test_a_full_store(server: RedisServer, raw: redis.Redis) -> None:
             async with shell(server) as again:
                 assert again.offset("full") == 5
                 places = [place for place, _ in again.coordinator.groups.offsets["full"]]
-                await again.coordinator.drop_offsets("full", places[:1])
+                await again.coordinator.offsets.drop("full", places[:1])
                 assert await again.coordinator.delete("full") == 0
         finally:
             raw.config_set("maxmemory", 0)
@@ -247,7 +247,7 @@ async def test_writes_while_a_slot_is_taken_again(server: RedisServer) -> None:
     async with shell(server) as own:
         joined = await own.stable("busy")
         for _ in range(5):
-            own.coordinator._slots.fenced(slot_of("busy"))
+            own.coordinator.slots.fenced(slot_of("busy"))
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             joined = await own.join("busy", joined.member_id)

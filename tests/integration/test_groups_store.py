@@ -33,14 +33,16 @@ async def test_2_25_an_empty_group_without_offsets_is_forgotten(server: RedisSer
             if name != "there":
                 await own.leave(name, joined)
         place = TopicPartition("orders", 0)
-        await own.coordinator.commit("kept", {place: new_commit(7, own.coordinator.now_ms())})
+        await own.coordinator.offsets.commit(
+            "kept", {place: new_commit(7, own.coordinator.now_ms())}
+        )
 
-        await own.coordinator.expire()
+        await own.coordinator.offsets.expire()
 
         assert set(groups.by_id) == {"kept", "there"}
         # Whatever takes the last offset: then it is forgotten too.
-        await own.coordinator.topic_deleted("orders")
-        await own.coordinator.expire()
+        await own.coordinator.offsets.topic_deleted("orders")
+        await own.coordinator.offsets.expire()
         assert set(groups.by_id) == {"there"}
     async with shell(server) as again:
         assert set(again.coordinator.groups.by_id) == {"there"}
@@ -51,10 +53,12 @@ async def test_2_25_groups_that_go_while_others_are_seen_to(server: RedisServer)
         names = [f"simple-{number}" for number in range(20)]
         long_ago = own.coordinator.now_ms() - 2 * 3_600_000
         for name in names:
-            await own.coordinator.commit(name, {TopicPartition("t", 0): new_commit(1, long_ago)})
+            await own.coordinator.offsets.commit(
+                name, {TopicPartition("t", 0): new_commit(1, long_ago)}
+            )
 
         await asyncio.gather(
-            own.coordinator.expire(), *(own.coordinator.delete(name) for name in names[10:])
+            own.coordinator.offsets.expire(), *(own.coordinator.delete(name) for name in names[10:])
         )
 
         assert not set(names) & set(own.coordinator.groups.by_id)
@@ -162,7 +166,9 @@ async def test_2_23_offsets_of_a_deleted_group_are_not_brought_back_by_a_late_co
     name, place = "simple and late", TopicPartition("t", 0)
     async with StoreProxy(server.port) as proxy:
         async with shell(server, proxy.url) as own:
-            await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
+            await own.coordinator.offsets.commit(
+                name, {place: new_commit(5, own.coordinator.now_ms())}
+            )
             link = await _hold_a_commit(proxy, own, name, place)
             await _back(own)
             assert await own.coordinator.delete(name) == 0
@@ -178,7 +184,9 @@ async def test_2_23_a_late_commit_of_a_worker_that_was_replaced(server: RedisSer
     name, place = "inherited", TopicPartition("t", 0)
     async with StoreProxy(server.port) as proxy:
         async with shell(server, proxy.url) as own:
-            await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
+            await own.coordinator.offsets.commit(
+                name, {place: new_commit(5, own.coordinator.now_ms())}
+            )
             link = await _hold_a_commit(proxy, own, name, place)
         async with shell(server) as heir:
             assert _offset(heir, name, place) == 5
@@ -194,7 +202,9 @@ async def test_2_23_a_late_commit_does_not_undo_a_newer_one(server: RedisServer)
         async with shell(server, proxy.url) as own:
             link = await _hold_a_commit(proxy, own, name, place)
             await _back(own)
-            await own.coordinator.commit(name, {place: new_commit(2, own.coordinator.now_ms())})
+            await own.coordinator.offsets.commit(
+                name, {place: new_commit(2, own.coordinator.now_ms())}
+            )
             await _deliver(link)
         async with shell(server) as again:
             assert _offset(again, name, place) == 2
@@ -204,7 +214,9 @@ async def test_2_23_a_late_deletion_spares_offsets_committed_after_it(server: Re
     name, place = "spared", TopicPartition("t", 0)
     async with StoreProxy(server.port) as proxy:
         async with shell(server, proxy.url) as own:
-            await own.coordinator.commit(name, {place: new_commit(5, own.coordinator.now_ms())})
+            await own.coordinator.offsets.commit(
+                name, {place: new_commit(5, own.coordinator.now_ms())}
+            )
             while _stored(server, name)[0] is None:  # noqa: ASYNC110 (its record comes later)
                 await asyncio.sleep(0.002)
             link = await proxy.link("moldau-0-groups")
@@ -213,7 +225,9 @@ async def test_2_23_a_late_deletion_spares_offsets_committed_after_it(server: Re
             await _cut_when_held(link)
             assert await deleting == NOT_AVAILABLE
             await _back(own)
-            await own.coordinator.commit(name, {place: new_commit(6, own.coordinator.now_ms())})
+            await own.coordinator.offsets.commit(
+                name, {place: new_commit(6, own.coordinator.now_ms())}
+            )
             await _deliver(link)
         async with shell(server) as again:
             assert _offset(again, name, place) == 6
@@ -224,7 +238,7 @@ async def _hold_a_commit(proxy: StoreProxy, own: Shell, name: str, place: TopicP
     link = await proxy.link("moldau-0-groups")
     link.requests.hold()
     committing = asyncio.ensure_future(
-        own.coordinator.commit(name, {place: new_commit(9, own.coordinator.now_ms())})
+        own.coordinator.offsets.commit(name, {place: new_commit(9, own.coordinator.now_ms())})
     )
     await _cut_when_held(link)
     with pytest.raises(StoreUnavailable):

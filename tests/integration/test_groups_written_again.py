@@ -68,7 +68,7 @@ async def test_what_the_store_lost_is_written_again(
         newer = await own.join("older", older.member_id)
         assert (await own.sync("older", newer)).error == 0
         await own.commit("older", 9, ("t", 1), ("t", 2))
-        await own.coordinator.drop_offsets("older", [TopicPartition("gone", 0)])
+        await own.coordinator.offsets.drop("older", [TopicPartition("gone", 0)])
         await own.stable("missing")
         await own.commit("missing too", 7)
         for name in ("deleted", "deleted too"):
@@ -76,7 +76,7 @@ async def test_what_the_store_lost_is_written_again(
         known = groups_of(own)
         restore()
 
-        await own.coordinator.store_changed()
+        await own.coordinator.slots.store_changed()
 
         assert groups_of(own) == known
         assert "had lost something of 5 groups" in caplog.text
@@ -98,7 +98,7 @@ async def test_an_emptied_store(server: RedisServer, raw: redis.Redis) -> None:
         await own.commit("simple", 6)
         known = groups_of(own)
         raw.flushall()
-        await own.coordinator.store_changed()
+        await own.coordinator.slots.store_changed()
         await own.quiet()
         assert own.coordinator.groups.by_id["kept"].generation_id == joined.generation_id
     async with shell(server) as again:
@@ -123,7 +123,7 @@ async def test_a_write_that_finds_the_store_emptied_mends_it(
 async def test_commits_wait_until_it_is_done(server: RedisServer, raw: redis.Redis) -> None:
     async with shell(server) as own:
         await own.commit("busy", 5)
-        reacquiring = asyncio.ensure_future(own.coordinator.store_changed())
+        reacquiring = asyncio.ensure_future(own.coordinator.slots.store_changed())
         await asyncio.sleep(0)
         with pytest.raises(SlotNotTaken):
             await own.commit("busy", 6)
@@ -163,7 +163,7 @@ async def test_another_owner_meanwhile_is_believed(server: RedisServer, raw: red
         await own.commit("taken", 5)
         async with shell(server) as other:
             await other.commit("taken", 6)
-        await own.coordinator.store_changed()
+        await own.coordinator.slots.store_changed()
         assert own.coordinator.groups.availability("taken") == ErrorCode.NOT_COORDINATOR
         async with asyncio.timeout(30):
             while own.coordinator.groups.availability("taken"):  # noqa: ASYNC110
@@ -216,11 +216,11 @@ async def test_a_thousand_groups(
         known = groups_of(own)
         for what in ("everything is there", "everything is lost"):
             begun = time.perf_counter()
-            await own.coordinator.store_changed()
+            await own.coordinator.slots.store_changed()
             took = time.perf_counter() - begun
             record_property(what, round(took, 3))
             assert took < 60, what  # about half a second, on a machine that does nothing else
             raw.flushall()
-        await own.coordinator.store_changed()
+        await own.coordinator.slots.store_changed()
     async with shell(server) as again:
         assert groups_of(again) == known

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from moldau.broker.coordinator import slots, transaction_coordinator
+from moldau.broker.coordinator.runtime import slots
+from moldau.broker.coordinator.transactions import coordinator as transaction_coordinator
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
@@ -106,10 +107,10 @@ async def test_a_restart_goes_on_where_it_was(server: RedisServer, raw: redis.Re
 async def test_7_5_what_is_answered_before_it_is_loaded_and_after(server: RedisServer) -> None:
     async with txn_shell(server, loads=False) as own:
         assert (await own.init(NAME)).error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await own.groups.load()
+        await own.groups.slots.load()
         producer = await own.init(NAME)
         assert producer.error == NONE
-        own.groups.give_up()
+        own.groups.slots.give_up()
         assert (await own.add(NAME, producer)).error == NOT_OURS
 
 
@@ -250,7 +251,7 @@ async def test_what_the_store_lost_is_written_again(
         own.markers.wanted.clear()
         restore()
 
-        await own.groups.store_changed()
+        await own.groups.slots.store_changed()
 
         # The decision is there again, and its markers, which may be lost too.
         await own.until("committed", TxnState.COMPLETE_COMMIT)
@@ -292,7 +293,7 @@ async def test_nothing_is_written_before_what_was_lost(
         await own.until(NAME, TxnState.COMPLETE_COMMIT)
         own.markers.wanted.clear()
         restore()
-        reacquiring = asyncio.ensure_future(own.groups.store_changed())
+        reacquiring = asyncio.ensure_future(own.groups.slots.store_changed())
         await asyncio.sleep(0)
         assert (await own.add(NAME, producer, TxnPartition("t", b"t" * 16, 1))).error == NONE
         await reacquiring

@@ -69,8 +69,8 @@ async def test_7_24_all_of_an_offset_is_committed(server: RedisServer, raw: redi
     place = TopicPartition("t", 0)
     async with shell(server) as own:
         transactional = own.coordinator.transactional
-        with transactional.joining("g", P) as joining:
-            await transactional.commit(joining, 1, {place: wanted})
+        with transactional.in_progress("g", P) as commit:
+            await transactional.commit(commit, 1, {place: wanted})
         await own.end("g", P, 1, commit=True)
         assert own.coordinator.groups.offsets["g"].get(*place) == wanted
     async with shell(server) as again:
@@ -196,7 +196,7 @@ async def test_7_24_a_marker_between_the_yes_and_the_write(
     offsets = {TopicPartition("t", 0): new_commit(5, 0)}
     async with shell(server) as own:
         transactional = own.coordinator.transactional
-        with transactional.joining("g", P) as late, transactional.joining("g", Q) as other:
+        with transactional.in_progress("g", P) as late, transactional.in_progress("g", Q) as other:
             await own.end("g", P, 1, commit=True)
             with pytest.raises(KafkaError) as refusal:
                 await transactional.commit(late, 1, offsets)
@@ -205,7 +205,7 @@ async def test_7_24_a_marker_between_the_yes_and_the_write(
             # Its coordinator was asked after the marker, and has let it into the next one.
             await transactional.commit(late, 2, offsets)
         assert own.pending("g") == {(P, "t", 0): 5, (Q, "t", 0): 5}
-        assert not transactional._joining
+        assert not transactional._in_progress
         await own.end("g", P, 2, commit=False)
         await own.end("g", Q, 1, commit=False)
     assert fields(raw, "g") == set()
@@ -235,7 +235,7 @@ async def test_7_24_another_owner_got_the_marker(server: RedisServer, raw: redis
     offsets = {TopicPartition("t", 0): new_commit(5, 0)}
     async with shell(server) as own:
         transactional = own.coordinator.transactional
-        with transactional.joining("g", P) as late:
+        with transactional.in_progress("g", P) as late:
             async with shell(server) as other:
                 await other.end("g", P, 1, commit=True)
                 with pytest.raises(StoreFenced):
@@ -315,7 +315,7 @@ async def test_7_24_markers_of_groups_that_are_not_here(server: RedisServer) -> 
         with pytest.raises(SlotNotTaken) as loading:
             await own.end("g", P, 1, commit=True)
         assert coordinator_code_for(loading.value) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        coordinator.give_up()
+        coordinator.slots.give_up()
         with pytest.raises(StoreFenced) as away:
             await own.end("g", P, 1, commit=True)
         assert coordinator_code_for(away.value) == ErrorCode.NOT_COORDINATOR
@@ -354,7 +354,7 @@ async def test_7_24_a_store_that_lost_its_tail_gets_all_of_it_again(
             assert value is not None
             raw.restore(key, 0, value)
 
-        reacquiring = asyncio.ensure_future(own.coordinator.store_changed())
+        reacquiring = asyncio.ensure_future(own.coordinator.slots.store_changed())
         await asyncio.sleep(0)
         for refused in (own.end("g", P, 2, commit=True), own.txn_commit("g", P, 2, 9)):
             with pytest.raises(SlotNotTaken):

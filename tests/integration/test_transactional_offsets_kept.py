@@ -87,10 +87,10 @@ async def test_7_26_pending_offsets_keep_a_group(server: RedisServer, raw: redis
     async with shell(server) as own:
         await own.txn_commit("kept", P, 1, 5)
         await own.quiet()
-        await own.coordinator.expire()
+        await own.coordinator.offsets.expire()
         assert "kept" in own.coordinator.groups.by_id
         await own.end("kept", P, 1, commit=False)
-        await own.coordinator.expire()
+        await own.coordinator.offsets.expire()
         assert "kept" not in own.coordinator.groups.by_id
     assert not raw.smembers(keys.groups(slot_of("kept")).decode())
 
@@ -128,9 +128,9 @@ async def test_7_26_offset_delete_and_the_end_of_a_topic(
         await own.commit("g", 1, ("t", 0), ("t", 1))
         for producer_id in (P, Q):
             await own.txn_commit("g", producer_id, 1, 5, ("t", 0), ("t", 1), ("u", 0), ("v", 0))
-        await own.coordinator.drop_offsets("g", [TopicPartition("t", 0)])
-        assert own.coordinator.topics() == {"t", "u", "v"}
-        await own.coordinator.topic_deleted("u")
+        await own.coordinator.offsets.drop("g", [TopicPartition("t", 0)])
+        assert own.coordinator.offsets.topics() == {"t", "u", "v"}
+        await own.coordinator.offsets.topic_deleted("u")
         assert {place[1:] for place in own.pending("g")} == {("t", 1), ("v", 0)}
         await own.end("g", P, 1, commit=True)
         await own.end("g", Q, 1, commit=False)

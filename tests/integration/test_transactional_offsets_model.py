@@ -47,7 +47,7 @@ class Model:
             elif kind == "drop":
                 self._drop(some)
                 gone = [TopicPartition(*place) for place in places]
-                works.append(own.coordinator.drop_offsets(self.group, gone))
+                works.append(own.coordinator.offsets.drop(self.group, gone))
             elif kind == "end":
                 commit = ending.setdefault(producer_id, self.rng.random() < 0.7)  # perhaps twice
                 self._end(producer_id, commit)

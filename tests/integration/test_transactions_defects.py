@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import redis
 
-from moldau.broker.coordinator import reloading
+from moldau.broker.coordinator.runtime import recovery
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
@@ -35,8 +35,8 @@ class Defect(Exception):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reloading, "PAUSE_S", 0.01)
-    monkeypatch.setattr(reloading, "RETRY_S", 0.01)
+    monkeypatch.setattr(recovery, "PAUSE_S", 0.01)
+    monkeypatch.setattr(recovery, "RETRY_S", 0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +96,7 @@ async def transaction(own: Shell, name: str, *, retries: bool = False) -> InitAn
 
 def nothing_is_left(own: Shell) -> bool:
     coordinator = own.coordinator
-    return not coordinator._open and not coordinator._writing
+    return not coordinator._open and not coordinator.writes.under_way
 
 
 PLACES = [
@@ -111,7 +111,7 @@ PLACES = [
     (Machine, "put"),
     (Machine, "become"),
     (Machine, "begin"),
-    (Machine, "arm"),
+    (Machine, "arm_by"),
     (Machine, "reply"),
     (Machine, "write_markers"),
     (Machine, "take_effects"),
@@ -266,7 +266,7 @@ async def test_a_slot_is_given_up_whatever_fails(
         trap = Trap(Machine, "cancel_all_timers", after=False)
         with monkeypatch.context() as patch:
             patch.setattr(Machine, "cancel_all_timers", trap.broken)
-            own.groups.give_up()
+            own.groups.slots.give_up()
         assert (await waiting).error is ErrorCode.NOT_COORDINATOR
         assert not own.coordinator._timers
         assert not own.coordinator.transactions.is_reloading(NAME)

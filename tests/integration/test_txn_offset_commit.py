@@ -34,7 +34,7 @@ NONE = ErrorCode.NONE
 Done = Callable[[ErrorCode, int], None]
 
 
-class Joins:
+class Enlistment:
     """The coordinator of the transaction; it answers when `answer` is called, or at once."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Joins:
         self.asked: list[tuple[str, int, int, TxnPartition, bool]] = []
         self._done: list[Done] = []
 
-    def ask(
+    def enlist(
         self,
         transactional_id: str,
         producer_id: int,
@@ -83,12 +83,12 @@ class Host:
 
     def __init__(self, own: Shell) -> None:
         self.own = own
-        self.joins = Joins()
+        self.enlistment = Enlistment()
         self.acknowledged: list[tuple[str, dict[TopicPartition, CommittedOffset]]] = []
         fake = SimpleNamespace(
             group_coordinator=own.coordinator,
             topics=Topics(),
-            joins=self.joins,
+            enlistment=self.enlistment,
             logs=SimpleNamespace(group_position=self._no_position),
             authorizer=SimpleNamespace(is_enabled=False),
         )
@@ -177,7 +177,7 @@ async def test_7_24_the_slot_of_the_group_joins_the_transaction(
         host = Host(own)
         assert await host.commit(f"joins-{version}", version=version) == [NONE]
         place = TxnPartition(GROUP_OFFSETS, NO_UUID, slot_of(f"joins-{version}"))
-        assert host.joins.asked == [("x", P, 3, place, version < 5)]
+        assert host.enlistment.asked == [("x", P, 3, place, version < 5)]
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ async def test_7_24_what_its_coordinator_refuses(
 ) -> None:
     async with shell(server) as own:
         host = Host(own)
-        host.joins.error = error
+        host.enlistment.error = error
         for version in range(6):
             assert await host.commit("refused", version=version) == [older.get(version, expected)]
         assert "refused" not in own.coordinator.groups.by_id
@@ -227,14 +227,14 @@ async def test_7_24_partitions_that_are_refused_spare_the_others(server: RedisSe
         assert await host.commit("some", *places) == [unknown, NONE, unknown, unknown]
         assert own.pending("some") == {(P, "t", 0): 5}
         # The store cannot be asked: what is known here is committed, the rest is to be retried.
-        host.joins.asked.clear()
+        host.enlistment.asked.clear()
         answers = await host.commit("others", ("none", 0), ("t", 0), ("unreadable", 0))
         assert answers == [unavailable, NONE, unavailable]
         assert own.pending("others") == {(P, "t", 0): 5}
         too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
         assert await host.commit("large", metadata="x" * 4097) == [too_large]
         assert await host.commit("none", ("none", 0)) == [unknown]
-        assert len(host.joins.asked) == 1  # nothing to commit, nothing to join for
+        assert len(host.enlistment.asked) == 1  # nothing to commit, nothing to join for
 
 
 async def test_7_25_member_generation_and_instance(server: RedisServer) -> None:
@@ -262,13 +262,13 @@ async def test_7_25_a_member_that_is_fenced_while_the_coordinator_is_asked(
     async with shell(server) as own:
         host = Host(own)
         joined = await own.stable("fenced")
-        host.joins.is_held = True
+        host.enlistment.is_held = True
         committing = asyncio.ensure_future(
             host.commit("fenced", member=joined.member_id, generation=joined.generation_id)
         )
-        await host.joins.was_asked()
+        await host.enlistment.was_asked()
         await own.join("fenced", joined.member_id)
-        host.joins.answer()
+        host.enlistment.answer()
         assert await committing == [ErrorCode.ILLEGAL_GENERATION]
         assert own.pending("fenced") == {}
 
@@ -276,14 +276,14 @@ async def test_7_25_a_member_that_is_fenced_while_the_coordinator_is_asked(
 async def test_7_24_the_marker_comes_before_its_late_commit(server: RedisServer) -> None:
     async with shell(server) as own:
         host = Host(own)
-        host.joins.is_held = True
+        host.enlistment.is_held = True
         committing = asyncio.ensure_future(host.commit("late"))
-        await host.joins.was_asked()
+        await host.enlistment.was_asked()
         await own.end("late", P, 1, commit=False)
-        host.joins.answer()
+        host.enlistment.answer()
         assert await committing == [ErrorCode.INVALID_TXN_STATE]
         assert "late" not in own.coordinator.groups.by_id
-        host.joins.is_held, host.joins.number = False, 2
+        host.enlistment.is_held, host.enlistment.number = False, 2
         assert await host.commit("late") == [NONE]
 
 
@@ -294,5 +294,5 @@ async def test_7_25_groups_of_others_and_groups_that_are_loading(server: RedisSe
         loading, away = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR
         assert await host.commit("away", version=2) == [loading]
         assert await host.commit("away", version=1) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-        own.coordinator.give_up()
+        own.coordinator.slots.give_up()
         assert await host.commit("away") == [away]

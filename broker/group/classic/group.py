@@ -12,20 +12,13 @@ from moldau.broker.group.classic.members import Member
 from moldau.broker.group.classic.writes import SaveAssignments, SaveReplacement
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
-from moldau.broker.group.events import (
-    Delete,
-    Event,
-    Join,
-    Leave,
-    Persisted,
-    Sync,
-    TimerFired,
-)
+from moldau.broker.group.events import Delete, Event, Join, Leave, Sync
 from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner, owners_in
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
+from moldau.broker.machine.effects import Persisted, TimerFired
 from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
@@ -58,7 +51,7 @@ class Group(GroupData):
         group.min_generation = min_generation
         group.protocol_type = record.protocol_type
         group.protocol_name = record.protocol_name
-        group.continue_revisions(record.revision)
+        group.revision = record.revision
         for stored in record.members:
             member = Member(
                 stored.member_id,

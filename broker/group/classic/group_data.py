@@ -147,7 +147,7 @@ class GroupData(GroupBase):
     def _persist(self, revision: int) -> Persist:
         record = self._record(revision)
         owners = Owners(None, partial(owners_in, record))
-        return Persist(self.group_id, self.identity, revision, record, owners=owners)
+        return Persist(self.group_id, revision, self.identity, record, owners=owners)
 
     def _record(self, revision: int) -> GroupRecord:
         """Build the record from which the group is restored after a restart.

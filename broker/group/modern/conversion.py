@@ -9,7 +9,7 @@ from moldau.broker.group.classic.group import Group
 from moldau.broker.group.classic.members import Member as ClassicMember
 from moldau.broker.group.classic.rebalance import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
-from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
+from moldau.broker.group.events import ConsumerHeartbeat, Join
 from moldau.broker.group.generations import LIMIT, lowered
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern import removal
@@ -30,11 +30,11 @@ from moldau.broker.wire.consumer_protocol import (
 _STANDARD_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
 
 
-def convert_if_needed(
-    group: GroupBase, event: Event, topics: TopicLookup, now_ms: int
+def for_member(
+    group: GroupBase, event: Join | ConsumerHeartbeat, topics: TopicLookup, now_ms: int
 ) -> tuple[GroupBase, list[Effect]]:
-    """Return the group for this event. It is converted if a member of the other protocol joins and
-    the policy allows it, and otherwise unchanged."""
+    """The group for this member: converted if the member joins by the other protocol and the group
+    may change to that, else as it is. No other event converts a group."""
     if isinstance(group, Group):
         if isinstance(event, ConsumerHeartbeat) and event.epoch == 0 and may_upgrade(group):
             return upgrade(group, topics, now_ms)
@@ -80,7 +80,7 @@ def upgrade(group: Group, topics: TopicLookup, now_ms: int) -> tuple[ConsumerGro
     group.abandon_writes()
     group.cancel_all_timers()
     new = ConsumerGroup(group.group_id, group.identity, group.config, group.ids, now_ms, topics)
-    new.continue_revisions(group.revision)
+    new.revision = group.revision
     new.unsaved.whole = new.head_changed = True
     new.min_epoch = group.min_generation
     new.state_since_ms = group.state_since_ms
@@ -195,7 +195,7 @@ def _empty_classic(group: ConsumerGroup, now_ms: int) -> Group:
     new = Group(group.group_id, group.identity, group.config, group.ids, now_ms)
     new.min_generation = group.min_epoch
     new.state_since_ms = group.state_since_ms
-    new.continue_revisions(group.revision)
+    new.revision = group.revision
     return new
 
 

@@ -22,10 +22,8 @@ from moldau.broker.group.events import (
     Event,
     Join,
     Leave,
-    Persisted,
     Resolved,
     Sync,
-    TimerFired,
     TopicsChanged,
 )
 from moldau.broker.group.generations import LIMIT, lowered
@@ -53,6 +51,7 @@ from moldau.broker.group.views import (
     PartitionOwner,
 )
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
+from moldau.broker.machine.effects import Persisted, TimerFired
 
 
 class ConsumerGroup(ConsumerGroupData):
@@ -83,7 +82,7 @@ class ConsumerGroup(ConsumerGroupData):
             members = ()
         group.assignor = record.protocol_name or ""
         group.state_since_ms = record.state_since_ms
-        group.continue_revisions(record.revision)
+        group.revision = record.revision
         for one in record.patterns:
             known = None if one.topics is None else frozenset(one.topics)
             group.subscriptions.patterns[one.pattern] = Pattern(known)

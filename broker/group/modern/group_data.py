@@ -27,10 +27,11 @@ from moldau.broker.group.modern.subscriptions import Subscriptions
 from moldau.broker.group.modern.writes import PendingAnswer, Unsaved
 from moldau.broker.group.record import ConsumerRecord, StoredPattern
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, TopicLookup
 from moldau.broker.group.views import CONSUMER, Owners
 from moldau.broker.group.writes import SaveGroup
+from moldau.broker.machine.effects import TimerKey
 
 
 class ConsumerGroupData(GroupBase, ABC):
@@ -127,10 +128,10 @@ class ConsumerGroupData(GroupBase, ABC):
         # A target that was just requested is usually ready at once, and is then stored by the same
         # write.
         if not any(type(effect) is Assign for effect in self.effects):
-            if (self.unsaved.changed or self.head_changed) and not self._writes.waiting:
+            if (self.unsaved.changed or self.head_changed) and not self.waiting:
                 is_retrying = TimerKey(self.group_id, TimerKind.PERSIST_RETRY) in self._armed
                 if self.state is not GroupState.DEAD and not is_retrying:
-                    self._writes.waiting.append(SaveGroup())
+                    self.waiting.append(SaveGroup())
             self.begin_write()
         return self.take_effects()
 
@@ -269,7 +270,7 @@ class ConsumerGroupData(GroupBase, ABC):
     def answer_when_stored(self, pending: PendingAnswer) -> None:
         """Answer now, or once the state that the answer tells is stored."""
         if pending.member_id in self.unsaved:
-            self._writes.waiting.append(pending)
+            self.waiting.append(pending)
         else:
             self.stored_for(pending, ErrorCode.NONE)
 
@@ -287,8 +288,7 @@ class ConsumerGroupData(GroupBase, ABC):
     def _refuse(self, member_id: str) -> None:
         """Refuse the pending answers of a member that is gone."""
         if member_id in self.unsaved:
-            writes = self._writes
-            for reasons in (writes.waiting, writes.in_flight):
+            for reasons in (self.waiting, self.write or []):
                 for pending in [one for one in reasons if isinstance(one, PendingAnswer)]:
                     if pending.member_id == member_id:
                         reasons[reasons.index(pending)] = SaveGroup()
@@ -305,8 +305,8 @@ class ConsumerGroupData(GroupBase, ABC):
         self.cancel(TimerKind.PERSIST_RETRY)
         return Persist(
             self.group_id,
-            self.identity,
             revision,
+            self.identity,
             self.head(revision),
             {
                 member_id: None if member is None else member.snapshot()

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from typing import Protocol, TypeVar
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.log import Log
 from moldau.broker.log.logs import Logs

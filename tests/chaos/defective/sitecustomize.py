@@ -16,7 +16,7 @@ class Defect(Exception):
 
 
 def install(switch: Path) -> None:
-    from moldau.broker.coordinator import stored
+    from moldau.broker.coordinator.groups import serialization
     from moldau.broker.group.assign.job import Job
     from moldau.broker.group.modern.group_data import ConsumerGroupData
     from moldau.broker.handlers import consumer_group_heartbeat
@@ -50,7 +50,7 @@ def install(switch: Path) -> None:
     setattr(Job, "steps", broken_steps)  # noqa: B010 (for mypy)
     breaks(Job, "steps", "computing", is_survivors)
     # Neither of these knows the group: its members' ids do not tell.
-    breaks(stored, "member_field", "encoding", lambda *_: True)
+    breaks(serialization, "member_field", "encoding", lambda *_: True)
     breaks(consumer_group_heartbeat, "response", "answer", lambda told: told.assigned is not None)
 
 

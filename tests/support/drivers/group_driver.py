@@ -28,7 +28,8 @@ from moldau.broker.group.events import (
     Sync,
 )
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
-from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.machine.effects import TimerKey
 from tests.support.drivers.group_world import Call, GroupWorld
 
 

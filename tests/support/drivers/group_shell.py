@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.group.effects import Answer, HeartbeatAnswer, JoinAnswer, SyncAnswer
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join, Leave, LeavingMember, Sync
 from moldau.broker.group.offsets import TopicPartition, new_commit
@@ -86,7 +86,7 @@ class Shell:
     async def commit(self, group: str, offset: int, *places: tuple[str, int]) -> None:
         committed = new_commit(offset, self.coordinator.now_ms())
         wanted = {TopicPartition(*place): committed for place in places or (("t", 0),)}
-        await self.coordinator.commit(group, wanted)
+        await self.coordinator.offsets.commit(group, wanted)
 
     async def txn_commit(
         self, group: str, producer_id: int, number: int, offset: int, *places: tuple[str, int]
@@ -95,12 +95,12 @@ class Shell:
         transactional = self.coordinator.transactional
         committed = new_commit(offset, self.coordinator.now_ms())
         wanted = {TopicPartition(*place): committed for place in places or (("t", 0),)}
-        with transactional.joining(group, producer_id) as joining:
-            await transactional.commit(joining, number, wanted)
+        with transactional.in_progress(group, producer_id) as commit:
+            await transactional.commit(commit, number, wanted)
 
     async def end(self, group: str, producer_id: int, number: int, *, commit: bool) -> None:
         """A marker for the slot of a group."""
-        await self.coordinator.end_transaction(slot_of(group), producer_id, 0, number, commit)
+        await self.coordinator.transactional.end(slot_of(group), producer_id, 0, number, commit)
 
     def pending(self, group: str) -> dict[tuple[int, str, int], int | None]:
         """Offsets of open transactions by producer and partition; None: overtaken."""
@@ -176,10 +176,10 @@ async def shell(
         topics=_seen(topics or {}),
     )
     try:
-        await coordinator.load()
+        await coordinator.slots.load()
         yield Shell(coordinator)
     finally:
-        coordinator.give_up()
+        coordinator.slots.give_up()
         if tasks:
             await asyncio.wait(tasks, timeout=2)
         for task in tasks:  # as at the end of a worker

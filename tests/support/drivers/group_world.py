@@ -12,31 +12,28 @@ from moldau.broker.expressions import match_steps
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
-    ArmTimer,
     Assign,
-    CancelTimer,
     Effect,
     MemberChanged,
     Persist,
-    Reply,
     Resolve,
     StateChanged,
 )
-from moldau.broker.group.events import (
-    Assigned,
-    Event,
-    Persisted,
-    Resolved,
-    TimerFired,
-    TopicsChanged,
-)
+from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from moldau.broker.group.groups import Groups
 from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
 from moldau.broker.group.record import GroupRecord, decode, decode_member, encode
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey
 from moldau.broker.group.topics import TopicFacts, TopicLookup
+from moldau.broker.machine.effects import (
+    ArmTimer,
+    CancelTimer,
+    Persisted,
+    Reply,
+    TimerFired,
+    TimerKey,
+)
 
 START_MS = 1_700_000_000_000
 T = TypeVar("T")

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from typing import Any
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.producer_ids import ProducerIds
-from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
+from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replicated, Replication
 from moldau.broker.store.store import Store
@@ -164,10 +164,10 @@ async def txn_shell(
     try:
         await ids.ensure()
         if loads:
-            await groups.load()
+            await groups.slots.load()
         yield own
     finally:
-        groups.give_up()
+        groups.slots.give_up()
         if tasks:
             await asyncio.wait(tasks, timeout=2)
         for task in tasks:  # as at the end of a worker

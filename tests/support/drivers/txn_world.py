@@ -7,19 +7,18 @@ whose decision is not stored: all of them fail the test at once, whatever it is 
 from typing import Any, Generic, TypeVar
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.effects import (
+from moldau.broker.machine.effects import (
     ArmTimer,
     CancelTimer,
-    Effect,
-    Persist,
+    Persisted,
     Reply,
-    StateChanged,
-    WriteMarkers,
+    TimerFired,
+    TimerKey,
 )
-from moldau.broker.txn.events import Event, MarkersWritten, Persisted, TimerFired
+from moldau.broker.txn.config import TxnConfig
+from moldau.broker.txn.effects import Effect, Persist, StateChanged, WriteMarkers
+from moldau.broker.txn.events import Event, MarkersWritten
 from moldau.broker.txn.record import TxnRecord, TxnState, decode, encode
-from moldau.broker.txn.timers import TimerKey
 from moldau.broker.txn.transactions import Transactions
 
 START_MS = 1_700_000_000_000
@@ -89,7 +88,7 @@ class TxnWorld:
 
     def fire(self, key: TimerKey) -> None:
         self.timers.pop(key, None)
-        self.send(key.transactional_id, TimerFired(key))
+        self.send(key.name, TimerFired(key))
 
     def write_done(
         self,
@@ -109,9 +108,9 @@ class TxnWorld:
 
     def store(self, write: Persist) -> None:
         if write.record is None:
-            self.stored.pop(write.transactional_id, None)
+            self.stored.pop(write.name, None)
         else:
-            self.stored[write.transactional_id] = encode(write.record)
+            self.stored[write.name] = encode(write.record)
 
     def markers_done(self, transactional_id: str = "t") -> None:
         """Everything that was asked for is written."""
@@ -205,7 +204,7 @@ class TxnWorld:
                     raise AssertionError(f"unknown effect {effect}")
         if not self.hold_writes:
             for write in begun:
-                self.write_done(write.transactional_id)
+                self.write_done(write.name)
         if not self.hold_markers:
             for markers in asked:
                 if markers in self.markers:
@@ -217,7 +216,7 @@ class TxnWorld:
 
     def _begin(self, write: Persist) -> None:
         self.writes_asked += 1
-        name = write.transactional_id
+        name = write.name
         assert name not in self.writes, "two writes at once"
         if name in self.stored:
             assert write.revision > self.record(name).revision, "an old revision"

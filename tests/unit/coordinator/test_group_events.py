@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moldau.broker.coordinator.group_events import BEFORE_PER_WINDOW, GroupEvents
+from moldau.broker.coordinator.groups.events import BEFORE_PER_WINDOW, GroupEvents
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.group.effects import MemberChange, MemberChanged, StateChanged
 from moldau.broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
@@ -27,7 +27,7 @@ class Written(GroupEvents):
         offsets = CommittedOffsets({TopicPartition("orders", 0): new_commit(5, 1000)})
         self.groups: Any = SimpleNamespace(by_id={"g": group}, offsets={"g": offsets})
         self.coordinator: Any = SimpleNamespace(
-            now_ms=lambda: self.now, commit_counts=None, groups=self.groups
+            now_ms=lambda: self.now, offsets=SimpleNamespace(commit_counts=None), groups=self.groups
         )
         coordinator: Any = self.coordinator
         self.fault: KafkaError | None = None

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from moldau.broker.coordinator import markers as markers_module
 from moldau.broker.coordinator import peers as peers_module
-from moldau.broker.coordinator.local_markers import LocalMarkers
-from moldau.broker.coordinator.markers import Markers
 from moldau.broker.coordinator.peers import Peers
+from moldau.broker.coordinator.transactions import markers as markers_module
+from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
+from moldau.broker.coordinator.transactions.markers import Markers
 from moldau.broker.errors import ErrorCode, KafkaError, SlotNotTaken, StoreDown, StoreFault
 from moldau.broker.log.log import Log
 from moldau.broker.log.markers import Marker
@@ -77,7 +77,7 @@ class World:
 
     # --- groups ---
 
-    async def end_transaction(
+    async def end(
         self, slot: int, producer_id: int, producer_epoch: int, number: int, commit: bool
     ) -> None:
         await asyncio.sleep(0)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from moldau.broker.coordinator.producer_ids import BLOCK, LOW, ProducerIds
+from moldau.broker.coordinator.transactions.producer_ids import BLOCK, LOW, ProducerIds
 from moldau.broker.errors import StoreDown
 from moldau.broker.txn.record import NO_PRODUCER_ID
 

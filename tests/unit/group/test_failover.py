@@ -6,7 +6,7 @@ import pytest
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic import sessions
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import DeleteAnswer, Reply
+from moldau.broker.group.effects import DeleteAnswer
 from moldau.broker.group.events import Delete, Join
 from moldau.broker.group.generations import LIMIT, ORIGIN_S
 from moldau.broker.group.groups import Groups
@@ -14,6 +14,7 @@ from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import TopicPartition, new_commit
 from moldau.broker.group.record import encode
 from moldau.broker.group.timers import TimerKind
+from moldau.broker.machine.effects import Reply
 from tests.support.drivers.group_driver import GroupDriver
 from tests.support.drivers.group_world import START_MS
 

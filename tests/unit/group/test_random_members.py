@@ -25,9 +25,10 @@ from hypothesis.stateful import (
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.classic.writes import SaveReplacement
-from moldau.broker.group.events import LeavingMember, Protocols, TimerFired
+from moldau.broker.group.events import LeavingMember, Protocols
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.machine.effects import TimerFired, TimerKey
 from tests.support.drivers.group_driver import GroupDriver
 from tests.unit.group.group_members import PARTITIONS, Consumer, Witness
 
@@ -246,7 +247,7 @@ class RandomMembers(RuleBasedStateMachine):
                 assert not parked_syncs
                 being_stored = {
                     reason.new.member_id
-                    for reason in group._writes.in_flight + group._writes.waiting
+                    for reason in (group.write or []) + group.waiting
                     if isinstance(reason, SaveReplacement)
                 }
                 assert {member.member_id for member in parked_joins} <= being_stored

@@ -1,9 +1,8 @@
 """Heartbeat and session: behaviours 2.18 and 2.19, and timers that fire late or early."""
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.effects import ArmTimer
-from moldau.broker.group.events import TimerFired
-from moldau.broker.group.timers import TimerKey, TimerKind
+from moldau.broker.group.timers import TimerKind
+from moldau.broker.machine.effects import ArmTimer, TimerFired, TimerKey
 from tests.support.drivers.group_driver import GroupDriver
 
 # 18. Heartbeats

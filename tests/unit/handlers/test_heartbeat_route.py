@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.errors import ErrorCode
 from moldau.broker.handlers.heartbeat import HEARTBEAT, HeartbeatRoute
 from moldau.broker.wire.frame import (

@@ -23,9 +23,10 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine.effects import TimerKey
 from moldau.broker.txn.events import Add, MarkersWritten
 from moldau.broker.txn.record import TxnPartition, TxnState, encode
-from moldau.broker.txn.timers import TimerKey, TimerKind
+from moldau.broker.txn.timers import TimerKind
 from moldau.broker.txn.transitions import Identity
 from tests.support.drivers.txn_driver import GROUPS, P0, P1, P2
 from tests.unit.txn.txn_producers import Producer, WitnessedDriver
@@ -217,13 +218,11 @@ class RandomProducers(RuleBasedStateMachine):
     def every_wait_ends(self) -> None:
         world = self.world
         armed = {
-            TimerKey(name, kind): at
-            for name, one in world.transactions.by_id.items()
-            for kind, at in one._armed.items()
+            key: at for one in world.transactions.by_id.values() for key, at in one._armed.items()
         }
         assert world.timers == armed
         for name, one in world.transactions.by_id.items():
-            kinds = {key.kind for key in world.timers if key.transactional_id == name}
+            kinds = {key.kind for key in world.timers if key.name == name}
             assert (one.write is not None) == (name in world.writes)
             record = one.record
             if one.write is None:

@@ -3,10 +3,11 @@
 from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine.effects import Persisted, TimerFired, TimerKey
 from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.events import Init, MarkersWritten, Persisted, TimerFired
+from moldau.broker.txn.events import Init, MarkersWritten
 from moldau.broker.txn.record import encode
-from moldau.broker.txn.timers import TimerKey, TimerKind
+from moldau.broker.txn.timers import TimerKind
 from moldau.broker.txn.transactions import Transactions
 from tests.support.drivers.txn_driver import GROUPS, P0, TxnDriver, error
 from tests.support.drivers.txn_world import Call

@@ -50,7 +50,7 @@ class WitnessedDriver(TxnDriver):
     def store(self, write: Persist) -> None:
         super().store(write)
         if write.record is None:
-            self.witness.removed.add(write.transactional_id)
+            self.witness.removed.add(write.name)
 
     def _ask(self, markers: WriteMarkers) -> None:
         super()._ask(markers)

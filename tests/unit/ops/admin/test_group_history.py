@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.coordinator.group_events import as_ranges
+from moldau.broker.coordinator.groups.events import as_ranges
 from moldau.ops.admin.group_history import (
     Event,
     Offsets,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
-from moldau.broker.coordinator.joins import Joins
-from moldau.broker.coordinator.local_markers import LocalMarkers
-from moldau.broker.coordinator.markers import Markers
-from moldau.broker.coordinator.orphans import Orphans
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.coordinator.peers import Peers
-from moldau.broker.coordinator.producer_ids import ProducerIds
-from moldau.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
+from moldau.broker.coordinator.transactions.enlistment import Enlistment
+from moldau.broker.coordinator.transactions.hanging_transactions import HangingTransactions
+from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
+from moldau.broker.coordinator.transactions.markers import Markers
+from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topics
 from moldau.broker.settings.kafka import BrokerConfig
@@ -38,7 +38,7 @@ class TransactionServices:
 
         self.peers = Peers(settings.worker_sockets, worker)
         self.producer_ids = ProducerIds(store.topics.take_producer_ids)
-        self.local_markers = LocalMarkers(topics, logs, groups, logs.spawn)
+        self.local_markers = LocalMarkers(topics, logs, groups.transactional, logs.spawn)
         self._clean_shutdown = CleanShutdown(
             store.transactions, store.confirmation, groups.slots.numbers
         )
@@ -54,14 +54,14 @@ class TransactionServices:
             spawn=logs.spawn,
             now_ms=groups.now_ms,
         )
-        self.joins = Joins(
+        self.enlistment = Enlistment(
             self.coordinator,
             self.peers,
             store_id,
             worker=worker,
             workers=workers,
         )
-        self.orphans = Orphans(
+        self.hanging_transactions = HangingTransactions(
             self.coordinator,
             self.peers,
             store_id,

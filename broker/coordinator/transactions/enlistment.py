@@ -1,12 +1,13 @@
-"""Asking the owner of a transactional id: is this place in the transaction, and in which one?
+"""Enlists partitions in transactions, as Kafka's AddPartitionsToTxnManager does.
 
-A batch joins its transaction so, and offsets do. The yes means that the place is durably among
-those of transaction `number`, and the transaction is not completed before that marker is written.
+Batches and offset commits use this. Success means that the partition is durably part of transaction
+`number`, which is not completed before the partition has its marker.
 
-What one turn asks of an owner goes together: in one event if it is this worker, else in one
-AddPartitionsToTxn, while which the next one gathers. A transaction whose predecessor is still
-ending is waited for, 100 ms at most. If this worker owns it, `broker/txn` does that. Another worker
-never waits, since all producers behind that link would wait too: it is asked again from here.
+Requests of one turn of the event loop to the same owner are sent together: as one event if this
+worker is the owner, else as one AddPartitionsToTxn; the next one gathers while it is answered. If
+the producer's previous transaction is still ending, the request waits for up to 100 ms. When this
+worker is the owner, `broker/txn` waits. Another worker never does, since all producers behind that
+link would wait too: the request is repeated from here.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ logger = logging.getLogger("moldau.coordinator")
 
 VERSION = 5  # of AddPartitionsToTxn
 PLACES_AT_ONCE = 2000  # in a request
-MAX_WAITING = 10_000  # asks of one owner; clients send again what is refused
+MAX_WAITING = 10_000  # requests for one owner; clients retry those that are refused
 WAIT_FOR_MARKERS_S = 0.1
 FIRST_RETRY_S = 0.005
 
-Joined = Callable[[ErrorCode, int], None]
+Enlisted = Callable[[ErrorCode, int], None]
 
 
 class Transactions(Protocol):
     """Those of this worker."""
 
     def knows(self, store_id: bytes) -> bool: ...
-    def submit(self, transactional_id: str, event: Add) -> None: ...
+    def submit(self, transactional_id: str, event: Add, /) -> object: ...
 
 
-class Question(NamedTuple):
-    """What asks with the same of these goes together."""
+class ProducerKey(NamedTuple):
+    """Requests with the same key go together."""
 
     transactional_id: str
     producer_id: int
@@ -61,12 +62,12 @@ class Question(NamedTuple):
     verify_only: bool
 
 
-class Ask:
-    """One place, and who waits for the answer."""
+class Pending:
+    """A partition that is being enlisted."""
 
     __slots__ = ("done", "place", "retry_s", "until")
 
-    def __init__(self, place: TxnPartition, done: Joined) -> None:
+    def __init__(self, place: TxnPartition, done: Enlisted) -> None:
         self.place = place
         self.done = done
         self.retry_s = FIRST_RETRY_S
@@ -80,13 +81,13 @@ class Ask:
             self.done(error, NO_NUMBER if error else number)
         except Exception:
             # A defect in one callback must not cost the others their answers.
-            logger.exception("%s-%d cannot go on after it has joined", *self.place[::2])
+            logger.exception("%s-%d cannot go on after it was enlisted", *self.place[::2])
 
 
-Asks = dict[Question, list[Ask]]
+PendingByProducer = dict[ProducerKey, list[Pending]]
 
 
-class Joins:
+class Enlistment:
     """`store_id`: of the store, as this worker sees it. An owner that sees another one may not know
     yet that its transactions have lost something: its answer would be worth nothing."""
 
@@ -100,15 +101,15 @@ class Joins:
         workers: int,
     ) -> None:
         self._workers = workers
-        self._desks: dict[int, Desk] = {}
+        self._queues: dict[int, OwnerQueue] = {}
         for owner in range(workers):
             if owner == worker:
-                self._desks[owner] = LocalDesk(store_id, transactions)
+                self._queues[owner] = LocalOwnerQueue(store_id, transactions)
             else:
                 link = partial(links.link, owner, ApiKey.ADD_PARTITIONS_TO_TXN, VERSION)
-                self._desks[owner] = RemoteDesk(store_id, link)
+                self._queues[owner] = RemoteOwnerQueue(store_id, link)
 
-    def ask(
+    def enlist(
         self,
         transactional_id: str,
         producer_id: int,
@@ -116,30 +117,30 @@ class Joins:
         place: TxnPartition,
         *,
         verify_only: bool,
-        done: Joined,
+        done: Enlisted,
     ) -> None:
         """Call `done` exactly once with the number of the transaction, or with an error:
         TRANSACTION_ABORTABLE if the place is not in it, and was not to be added."""
-        question = Question(transactional_id, producer_id, producer_epoch, verify_only)
+        producer = ProducerKey(transactional_id, producer_id, producer_epoch, verify_only)
         owner = owner_of(transactional_id, self._workers)
-        self._desks[owner].add(question, Ask(place, done))
+        self._queues[owner].add(producer, Pending(place, done))
 
 
-class Desk(ABC):
-    """Gathers what is asked of one owner."""
+class OwnerQueue(ABC):
+    """Gathers the requests for one owner."""
 
     def __init__(self, store_id: Callable[[], bytes]) -> None:
         self._store_id = store_id
         self._loop = asyncio.get_running_loop()
-        self._asks: Asks = {}
+        self._pending: PendingByProducer = {}
         self._count = 0
         self._is_scheduled = False
 
-    def add(self, question: Question, ask: Ask) -> None:
+    def add(self, producer: ProducerKey, one: Pending) -> None:
         if self._count >= MAX_WAITING:
-            ask.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NUMBER)
+            one.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NUMBER)
             return
-        self._asks.setdefault(question, []).append(ask)
+        self._pending.setdefault(producer, []).append(one)
         self._count += 1
         self._schedule()
 
@@ -154,23 +155,23 @@ class Desk(ABC):
 
     @abstractmethod
     def _flush(self) -> None:
-        """Ask what has gathered."""
+        """Send what has gathered."""
 
-    def _take(self, most: int) -> Asks:
-        taken: Asks = {}
-        while self._asks and most > 0:
-            question, asks = next(iter(self._asks.items()))
-            some = asks[:most]
-            del asks[:most]
-            if not asks:
-                del self._asks[question]
+    def _take(self, most: int) -> PendingByProducer:
+        taken: PendingByProducer = {}
+        while self._pending and most > 0:
+            producer, pending = next(iter(self._pending.items()))
+            some = pending[:most]
+            del pending[:most]
+            if not pending:
+                del self._pending[producer]
             most -= len(some)
             self._count -= len(some)
-            taken[question] = some
+            taken[producer] = some
         return taken
 
 
-class LocalDesk(Desk):
+class LocalOwnerQueue(OwnerQueue):
     """This worker is the owner."""
 
     def __init__(self, store_id: Callable[[], bytes], transactions: Transactions) -> None:
@@ -179,38 +180,38 @@ class LocalDesk(Desk):
 
     def _flush(self) -> None:
         is_known = self._transactions.knows(self._store_id())
-        for question, asks in self._take(MAX_WAITING).items():
+        for producer, pending in self._take(MAX_WAITING).items():
             if not is_known:
-                for ask in asks:
-                    ask.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_NUMBER)
+                for one in pending:
+                    one.answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_NUMBER)
                 continue
             event = Add(
-                _ReplyHandle(asks),
-                question.producer_id,
-                question.producer_epoch,
-                tuple(dict.fromkeys(ask.place for ask in asks)),
-                question.verify_only,
+                _ReplyHandle(pending),
+                producer.producer_id,
+                producer.producer_epoch,
+                tuple(dict.fromkeys(one.place for one in pending)),
+                producer.verify_only,
                 VERSION,
             )
-            self._transactions.submit(question.transactional_id, event)
+            self._transactions.submit(producer.transactional_id, event)
 
 
 class _ReplyHandle:
     """Answered by the transaction."""
 
-    def __init__(self, asks: list[Ask]) -> None:
-        self._asks = asks
+    def __init__(self, pending: list[Pending]) -> None:
+        self._pending = pending
 
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, AddAnswer)
-        for ask in self._asks:
-            is_missing = not answer.error and ask.place in answer.missing
-            ask.answer(
+        for one in self._pending:
+            is_missing = not answer.error and one.place in answer.missing
+            one.answer(
                 ErrorCode.TRANSACTION_ABORTABLE if is_missing else answer.error, answer.number
             )
 
 
-class RemoteDesk(Desk):
+class RemoteOwnerQueue(OwnerQueue):
     """Another worker is the owner."""
 
     def __init__(self, store_id: Callable[[], bytes], link: Callable[[], Link]) -> None:
@@ -219,62 +220,62 @@ class RemoteDesk(Desk):
 
     def _flush(self) -> None:
         link = self._link()
-        if self._asks and not link.is_busy:  # else its answer brings us here again
+        if self._pending and not link.is_busy:  # else its answer brings us here again
             taken = self._take(PLACES_AT_ONCE)
-            for asks in taken.values():
-                asks.sort(key=_place)  # as they are in the request
+            for pending in taken.values():
+                pending.sort(key=_place)  # as they are in the request
             link.send(_request(taken, self._store_id()), partial(self._answered, taken))
 
-    def _answered(self, taken: Asks, response: Message | None) -> None:
+    def _answered(self, taken: PendingByProducer, response: Message | None) -> None:
         outcomes = None
         if isinstance(response, AddPartitionsToTxnResponse) and not response.error_code:
             outcomes = _outcomes(taken, response)
-        for index, (question, asks) in enumerate(taken.items()):
+        for index, (producer, pending) in enumerate(taken.items()):
             if outcomes is None:
-                for ask in asks:
-                    ask.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NUMBER)
+                for one in pending:
+                    one.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NUMBER)
             else:
-                for ask, (error, number) in zip(asks, outcomes[index], strict=True):
-                    self._answer(question, ask, error, number)
+                for one, (error, number) in zip(pending, outcomes[index], strict=True):
+                    self._answer(producer, one, error, number)
         self._schedule()
 
-    def _answer(self, question: Question, ask: Ask, error: ErrorCode, number: int) -> None:
-        if error is ErrorCode.CONCURRENT_TRANSACTIONS and not question.verify_only:
+    def _answer(self, producer: ProducerKey, one: Pending, error: ErrorCode, number: int) -> None:
+        if error is ErrorCode.CONCURRENT_TRANSACTIONS and not producer.verify_only:
             now = self._loop.time()
-            if ask.until is None:
-                ask.until = now + WAIT_FOR_MARKERS_S
-            if now < ask.until:
-                # Never less than the first: the loop's clock counts milliseconds, and what is left
-                # of the last one would be asked away.
-                delay = max(min(ask.retry_s, ask.until - now), FIRST_RETRY_S)
-                ask.retry_s *= 2
-                self._loop.call_later(delay, self.add, question, ask)
+            if one.until is None:
+                one.until = now + WAIT_FOR_MARKERS_S
+            if now < one.until:
+                # Never less than the first delay: the loop's clock counts milliseconds, so the rest
+                # of the last one would be spent in a busy loop.
+                delay = max(min(one.retry_s, one.until - now), FIRST_RETRY_S)
+                one.retry_s *= 2
+                self._loop.call_later(delay, self.add, producer, one)
                 return
-        ask.answer(error, number)
+        one.answer(error, number)
 
 
-def _place(ask: Ask) -> TxnPartition:
-    return ask.place
+def _place(one: Pending) -> TxnPartition:
+    return one.place
 
 
-def _request(taken: Asks, store_id: bytes) -> AddPartitionsToTxnRequest:
+def _request(taken: PendingByProducer, store_id: bytes) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(
         store_id=store_id,
         transactions=[
             AddPartitionsToTxnTransaction(
-                question.transactional_id,
-                question.producer_id,
-                question.producer_epoch,
-                question.verify_only,
-                _topics(ask.place for ask in asks),
+                producer.transactional_id,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.verify_only,
+                _topics(one.place for one in pending),
             )
-            for question, asks in taken.items()
+            for producer, pending in taken.items()
         ],
     )
 
 
 def _topics(places: Iterable[TxnPartition]) -> list[AddPartitionsToTxnTopic]:
-    """Of places that are sorted."""
+    """`places` are sorted."""
     topics: list[AddPartitionsToTxnTopic] = []
     for place in places:
         if not topics or (topics[-1].name, topics[-1].topic_id) != place[:2]:
@@ -284,9 +285,9 @@ def _topics(places: Iterable[TxnPartition]) -> list[AddPartitionsToTxnTopic]:
 
 
 def _outcomes(
-    taken: Asks, response: AddPartitionsToTxnResponse
+    taken: PendingByProducer, response: AddPartitionsToTxnResponse
 ) -> list[list[tuple[ErrorCode, int]]] | None:
-    """Errors and numbers in the order of what was asked, which workers keep; None: no answer."""
+    """Errors and numbers in the order of the request, which workers keep. None: not an answer."""
     answered = [
         [
             (topic.name, each.partition_index, each.partition_error_code, each.transaction_number)
@@ -295,10 +296,12 @@ def _outcomes(
         ]
         for result in response.results_by_transaction
     ]
-    asked = [[(ask.place.topic, ask.place.partition) for ask in asks] for asks in taken.values()]
+    asked = [
+        [(one.place.topic, one.place.partition) for one in pending] for pending in taken.values()
+    ]
     ids = [result.transactional_id for result in response.results_by_transaction]
     if [[row[:2] for row in rows] for rows in answered] != asked or ids != [
-        question.transactional_id for question in taken
+        producer.transactional_id for producer in taken
     ]:
         logger.error("an answer to AddPartitionsToTxn is not about what was asked")
         return None

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from moldau.broker.coordinator import orphans
-from moldau.broker.coordinator.orphans import Orphans
 from moldau.broker.coordinator.peers import Link
+from moldau.broker.coordinator.transactions import hanging_transactions
+from moldau.broker.coordinator.transactions.hanging_transactions import HangingTransactions
 from moldau.broker.txn.record import TxnPartition, TxnState
 from moldau.broker.txn.views import TxnView
 from moldau.broker.wire.apis import ApiKey
@@ -44,7 +44,7 @@ def store(server: RedisServer) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphans, "LOOK_AGAIN_S", 0.02)
+    monkeypatch.setattr(hanging_transactions, "LOOK_AGAIN_S", 0.02)
 
 
 class Transactions:
@@ -127,7 +127,9 @@ async def test_what_no_coordinator_knows_is_aborted(server: RedisServer, store: 
             ]
         )
         mine = Transactions(ongoing(7, place, TxnState.COMPLETE_COMMIT))
-        looking = Orphans(mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2)
+        looking = HangingTransactions(
+            mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2
+        )
         looking.look(log, place)
         await until(lambda: log.transactions_left_open() == {8})
         assert log.bounds()[3] == 1, "the other worker's coordinator is to end it"
@@ -143,7 +145,9 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         links.answers[ApiKey.LIST_TRANSACTIONS] = None
         mine = Transactions()
         mine.is_loading = 1
-        looking = Orphans(mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2)
+        looking = HangingTransactions(
+            mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2
+        )
         looking.look(log, place)
         for at in range(5):
             await append(log, transactional_batch(20, at, [b"plain"], plain=True))

@@ -1,6 +1,6 @@
 """Offsets of transactions: TxnOffsetCommit stores them as pending, markers commit or remove them.
 
-**No pending offset outlives its marker.** A TxnOffsetCommit is announced (`joining`) before the
+**No pending offset outlives its marker.** A TxnOffsetCommit is announced (`in_progress`) before the
 coordinator of its transaction is asked. That one says yes with the number n while transaction n is
 open, so marker n arrives here after the announcement. If it arrives before the offsets are sent to
 the store, it is noted, and they are refused. If it arrives later, it is behind them on the same
@@ -11,12 +11,11 @@ the marker may have gone there: then they are refused too, and the client asks a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from moldau.broker.coordinator.slots import Slots
-from moldau.broker.coordinator.stored import (
+from moldau.broker.coordinator.groups.serialization import (
     decode_offset,
     encode_pending,
     offset_field,
@@ -30,13 +29,14 @@ from moldau.broker.errors import (
     StoreFenced,
     StoreRefused,
 )
-from moldau.broker.group.effects import Effect
-from moldau.broker.group.groups import Groups
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.group.pending_offsets import ANY_NUMBER, Ended
 from moldau.broker.log.callbacks import await_callback
 from moldau.broker.placement import slot_of
 from moldau.broker.store.groups import GroupStore
+
+if TYPE_CHECKING:
+    from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 
 logger = logging.getLogger("moldau.coordinator")
 
@@ -44,17 +44,7 @@ Written = Callable[[StoreFault | None], None]
 Committed = Callable[[str, Mapping[TopicPartition, CommittedOffset]], None]
 
 
-class Shell(Protocol):
-    """What the coordinator does for offsets of transactions."""
-
-    def now_ms(self) -> int: ...
-
-    def run(self, effects: Iterable[Effect]) -> None: ...
-
-    def count_commit(self, group_id: str) -> None: ...
-
-
-class Joining:
+class OffsetCommitInProgress:
     """A TxnOffsetCommit from before its transaction's coordinator is asked until it is stored."""
 
     def __init__(self, group_id: str, slot: int, producer_id: int, epoch: int) -> None:
@@ -66,43 +56,47 @@ class Joining:
 
 
 class TransactionalOffsets:
-    def __init__(self, shell: Shell, store: GroupStore, groups: Groups, slots: Slots) -> None:
-        self._shell = shell
+    def __init__(self, coordinator: GroupCoordinator, store: GroupStore) -> None:
+        self._coordinator = coordinator
+        self._groups = coordinator.groups
+        self._slots = coordinator.slots
         self._store = store
-        self._groups = groups
-        self._slots = slots
-        self._joining: dict[tuple[int, int], list[Joining]] = {}  # by slot and producer id
+        self._in_progress: dict[tuple[int, int], list[OffsetCommitInProgress]] = {}
+        """By slot and producer id."""
         # Called with a callback: it has to be called once the store's replicas have all offsets.
         self.when_replicated: Callable[[Written], None] | None = None
         # Called with what a transaction has committed.
         self.on_committed: Committed | None = None
 
     @contextmanager
-    def joining(self, group_id: str, producer_id: int) -> Iterator[Joining]:
+    def in_progress(self, group_id: str, producer_id: int) -> Iterator[OffsetCommitInProgress]:
         """Around the question to the transaction's coordinator, and `commit`."""
         slot = slot_of(group_id)
-        one = Joining(group_id, slot, producer_id, self._store.held(slot))
-        those = self._joining.setdefault((slot, producer_id), [])
+        one = OffsetCommitInProgress(group_id, slot, producer_id, self._store.held(slot))
+        those = self._in_progress.setdefault((slot, producer_id), [])
         those.append(one)
         try:
             yield one
         finally:
             those.remove(one)
             if not those:
-                del self._joining[slot, producer_id]
+                del self._in_progress[slot, producer_id]
 
     async def commit(
-        self, joining: Joining, number: int, offsets: Mapping[TopicPartition, CommittedOffset]
+        self,
+        asked: OffsetCommitInProgress,
+        number: int,
+        offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
         """Store as pending what `groups.check_commit` has just allowed and the coordinator has let
         into transaction `number`. Raises StoreFault, or KafkaError if that has ended.
 
         Nothing is awaited before the write.
         """
-        group_id, slot, producer_id = joining.group_id, joining.slot, joining.producer_id
-        if number in joining.ended:
+        group_id, slot, producer_id = asked.group_id, asked.slot, asked.producer_id
+        if number in asked.ended:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"transaction {number} has ended")
-        if self._slots.is_stale(slot) or self._store.held(slot) != joining.epoch:
+        if self._slots.is_stale(slot) or self._store.held(slot) != asked.epoch:
             raise SlotNotTaken(f"slot {slot} is being taken, or written again")
         commit = self._groups.txn_commit_begins(group_id, producer_id, number, offsets)
         fields = {
@@ -119,23 +113,23 @@ class TransactionalOffsets:
             raise
         finally:
             effects = self._groups.txn_commit_ended(
-                group_id, commit, self._shell.now_ms(), may_be_stored=may_be_stored
+                group_id, commit, self._coordinator.now_ms(), may_be_stored=may_be_stored
             )
-            self._shell.run(effects)
+            self._coordinator.run(effects)
         if self.when_replicated is not None:
             # The decision is replicated too. It must not survive a failover without its offsets:
             # they would be read, and written, a second time.
             await await_callback(self.when_replicated)
 
     async def end(
-        self, slot: int, producer_id: int, producer_epoch: int, number: int, *, commit: bool
+        self, slot: int, producer_id: int, producer_epoch: int, number: int, commit: bool
     ) -> None:
         """A marker. What it says is done when it returns; it may come more than once.
 
         Raises StoreFault: then some of it may have been done.
         """
-        for joining in self._joining.get((slot, producer_id), ()):
-            joining.ended.add(number)
+        for each in self._in_progress.get((slot, producer_id), ()):
+            each.ended.add(number)
         self._check(slot)
         for group_id in self._groups.pending.groups_of(slot, producer_id):
             await self._end(slot, group_id, producer_id, number, commit=commit)
@@ -188,4 +182,4 @@ class TransactionalOffsets:
         if commit and committed and self.on_committed is not None:
             self.on_committed(group_id, committed)
         if any(ended.order for ended in outcome.values()):
-            self._shell.count_commit(group_id)
+            self._coordinator.offsets.count_commit(group_id)

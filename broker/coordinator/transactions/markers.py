@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from moldau.broker.coordinator.local_markers import LocalMarkers
 from moldau.broker.coordinator.peers import Link, Links, error_code
+from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
 from moldau.broker.errors import ErrorCode, StoreFault
 from moldau.broker.log.markers import Marker
 from moldau.broker.placement import leader_of

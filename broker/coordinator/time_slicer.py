@@ -46,7 +46,7 @@ class Work(Generic[T]):
         return True
 
 
-class Slices:
+class TimeSlicer:
     """One piece of work after the other, a slice for each turn."""
 
     def __init__(self) -> None:

@@ -32,8 +32,8 @@ class Logs(Protocol):
     def log_for(self, topic: Topic, partition: int) -> Log: ...
 
 
-class Groups(Protocol):
-    async def end_transaction(
+class PendingOffsets(Protocol):
+    async def end(
         self, slot: int, producer_id: int, producer_epoch: int, number: int, commit: bool
     ) -> None: ...
 
@@ -45,12 +45,12 @@ class LocalMarkers:
         self,
         topics: Topics,
         logs: Logs,
-        groups: Groups,
+        pending_offsets: PendingOffsets,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._topics = topics
         self._logs = logs
-        self._groups = groups
+        self._pending_offsets = pending_offsets
         self.spawn = spawn
 
     def write(self, marker: Marker, place: TxnPartition, done: Done) -> None:
@@ -90,7 +90,7 @@ class LocalMarkers:
     async def _end_offsets(self, marker: Marker, slot: int, done: Done) -> None:
         error = ErrorCode.NONE
         try:
-            await self._groups.end_transaction(slot, *marker)
+            await self._pending_offsets.end(slot, *marker)
         except StoreFault as fault:
             error = coordinator_code_for(fault)
         except Exception:

@@ -1,14 +1,16 @@
-"""What a worker coordinates, by slot: groups, transactional ids. No I/O.
+"""The machines of a worker by name and by slot.
 
-A slot is foreign (another worker owns what is in it), then loading, then loaded.
+A slot is foreign (another worker owns what is in it), then loading, then loaded. A machine that an
+exception left half changed is reloaded from the store: meanwhile only its name is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.machine.effects import Failed
 
 T = TypeVar("T")
 
@@ -23,7 +25,7 @@ class SlotTable(Generic[T]):
         self.by_id: dict[str, T] = {}
         self._reloading: set[str] = set()
 
-    # --- what is in the slots ---
+    # --- machines ---
 
     def put(self, name: str, one: T) -> None:
         self.by_id[name] = one
@@ -36,10 +38,18 @@ class SlotTable(Generic[T]):
     def of_slot(self, slot: int) -> list[T]:
         return list(self._by_slot.get(slot, {}).values())
 
-    # --- what failed ---
+    # --- failures ---
+
+    @staticmethod
+    def guarded(name: str, step: Callable[[], list[Any]]) -> list[Any]:
+        """Run a step of one machine among many: its exception must not stop the others."""
+        try:
+            return step()
+        except Exception as defect:
+            return [Failed(name, defect)]
 
     def start_reloading(self, name: str) -> None:
-        """An exception has left a change half done: what it was before is in the store."""
+        """Drop a machine that an exception left half changed: the store has the state before."""
         if name in self.by_id:
             self.drop(name)
         self._reloading.add(name)
@@ -56,7 +66,7 @@ class SlotTable(Generic[T]):
         self._loaded[slot] = True
 
     def _give_up(self, slot: int) -> list[T]:
-        """Returns what was in it."""
+        """Make the slot foreign; returns the machines that were in it."""
         self._loaded.pop(slot, None)
         given_up = self._by_slot.pop(slot, {})
         for name in given_up:

@@ -21,52 +21,34 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from moldau.broker.coordinator.stored import loaded_group, offset_fields, owners_of
 from moldau.broker.errors import StoreFault, StoreFenced, StoreTimeout
-from moldau.broker.group.effects import Effect
-from moldau.broker.group.group_base import GroupBase
-from moldau.broker.group.groups import Groups
-from moldau.broker.group.record import ConsumerRecord
-from moldau.broker.group.states import GroupState
-from moldau.broker.group.views import Owners
-from moldau.broker.store.groups import GroupStore, StoredFacts
+from moldau.broker.store.groups import GroupStore
 
 logger = logging.getLogger("moldau.coordinator")
 
 RETRY_S = 0.5
 TAKE_BACK_S = 1.0  # two that both think a slot theirs do not take it from each other in a loop
-AT_ONCE = 64  # groups that are compared and written in one go
 _T = TypeVar("_T")
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
 
-class Shell(Protocol):
-    """What the coordinator does for its slots."""
-
-    def now_ms(self) -> int: ...
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
-
-    def run(self, effects: Iterable[Effect]) -> None: ...
-
-    async def persist_now(self, effects: Iterable[Effect]) -> None: ...
-
-    async def stored(self, group_id: str, owners: Owners | None) -> None: ...
-
-
-class Guest(Protocol):
-    """What else lives in the slots, and is loaded after their groups: transactions."""
+class SlotTenant(Protocol):
+    """A coordinator whose machines live in the slots. Tenants are served in the order in which they
+    were added: groups first."""
 
     def start_loading(self, slot: int) -> None: ...
 
     async def read(self, slot: int) -> Any:
         """What is stored. Raises StoreFault."""
 
-    def loaded(self, slot: int, found: Any) -> None:
+    async def loaded(self, slot: int, found: Any) -> None:
         """`found`, by `read`, while the slot was ours."""
+
+    def is_loaded(self, slot: int) -> bool: ...
 
     def give_up(self, slot: int) -> None: ...
 
@@ -76,11 +58,10 @@ class Guest(Protocol):
 
 class Slots:
     def __init__(
-        self, shell: Shell, store: GroupStore, groups: Groups, numbers: Sequence[int], worker: int
+        self, store: GroupStore, numbers: Sequence[int], worker: int, spawn: Spawn
     ) -> None:
-        self._shell = shell
         self._store = store
-        self._groups = groups
+        self._spawn = spawn
         self.numbers = numbers
         self._owner = f"worker {worker}, process {os.getpid()} on {socket.gethostname()}"
         self._store_id: bytes | None = None  # the id of the store when we last took slots
@@ -88,16 +69,23 @@ class Slots:
         self._stale: set[int] = set()  # the store may have lost something of these
         self._reacquired = asyncio.Event()
         self._reacquired.set()
-        self._guest: Guest | None = None
+        self._tenants: list[SlotTenant] = []
         store.on_reconnected = self._reconnected
-        for slot in numbers:
-            groups.start_loading(slot)
 
-    def host(self, guest: Guest) -> None:
+    def add(self, tenant: SlotTenant) -> None:
         """Before anything is loaded."""
-        self._guest = guest
+        self._tenants.append(tenant)
         for slot in self.numbers:
-            guest.start_loading(slot)
+            tenant.start_loading(slot)
+
+    @property
+    def store_id(self) -> bytes:
+        """The id of the store, as this connection sees it."""
+        return self._store.store_id
+
+    def taken(self, slot: int) -> bytes | None:
+        """The epoch that writes compare; None: the slot is not taken on this connection."""
+        return self._store.taken(slot)
 
     def is_stale(self, slot: int) -> bool:
         """May the store have lost something of it that has to be written again first?"""
@@ -106,7 +94,7 @@ class Slots:
     # --- loading and giving up ---
 
     async def load(self) -> None:
-        """Load our slots, one by one; each is served as soon as it is loaded (behaviour 2.26)."""
+        """Load our slots, one by one; each is served as soon as it is loaded."""
         await _retry("groups", lambda: self._store.take(self.numbers, self._owner))
         self._store_id = self._store.store_id
         for slot in self.numbers:
@@ -117,49 +105,27 @@ class Slots:
             if not self._store.held(slot):
                 await _retry(f"slot {slot}", partial(self._store.take, [slot], self._owner))
             epoch = self._store.held(slot)
-            stored = await _retry(f"slot {slot}", partial(self._store.load, slot))
-            found = [loaded_group(one) for one in stored]
-            for one in found:
-                # The worker before us may have died between storing it and this call.
-                if (owners := owners_of(one)) is not None:
-                    await self._shell.stored(one.group_id, owners)
-            guest, with_guest = self._guest, None
-            if guest is not None:
-                with_guest = await _retry(f"slot {slot}", partial(guest.read, slot))
-            newest = max((one.record.generation_id for one in found if one.record), default=0)
-            try:
-                await self._store.note_generation(slot, newest)
-            except (
-                StoreFault
-            ) as fault:  # without it the next lowest generation is the minutes since 2020
-                logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
+            found = [
+                await _retry(f"slot {slot}", partial(tenant.read, slot)) for tenant in self._tenants
+            ]
             if self._store.held(slot) == epoch:
                 break  # else it was taken again meanwhile, perhaps from another owner
-        lowest = self._store.min_generation(slot)
-        self._shell.run(self._groups.finish_loading(slot, found, self._shell.now_ms(), lowest))
-        for one in found:
-            group = self._groups.by_id.get(one.group_id)
-            if isinstance(one.record, ConsumerRecord) and group is not None:
-                owners = Owners(group.subscribed_topics(), group.owners)
-                await self._shell.stored(one.group_id, owners)
-        if guest is not None:
-            guest.loaded(slot, with_guest)
+        for tenant, of_tenant in zip(self._tenants, found, strict=True):
+            await tenant.loaded(slot, of_tenant)
 
     def give_up(self) -> None:
-        """The worker stops: parked requests get NOT_COORDINATOR (behaviour 2.27)."""
+        """The worker stops: parked requests get NOT_COORDINATOR."""
         for slot in self.numbers:
             self._give_up(slot)
 
     def _give_up(self, slot: int) -> None:
-        self._shell.run(self._groups.give_up(slot, self._shell.now_ms()))
-        if self._guest is not None:
-            self._guest.give_up(slot)
+        for tenant in self._tenants:
+            tenant.give_up(slot)
 
     async def _take_back(self, slot: int) -> None:
         await asyncio.sleep(TAKE_BACK_S)
-        self._groups.start_loading(slot)
-        if self._guest is not None:
-            self._guest.start_loading(slot)
+        for tenant in self._tenants:
+            tenant.start_loading(slot)
         await self._load(slot)
 
     # --- taking again ---
@@ -220,7 +186,7 @@ class Slots:
     def _reacquire(self) -> None:
         if self._reacquired.is_set() and (self._untaken or self._stale):
             self._reacquired.clear()
-            self._shell.spawn(self._reacquire_all())
+            self._spawn(self._reacquire_all())
 
     async def _reacquire_all(self) -> None:
         try:
@@ -262,9 +228,10 @@ class Slots:
         )
         self._stale.discard(slot)
         self._store.forget(slot)
-        if self._groups.is_loaded(slot):  # else it is just being loaded, which begins again
+        if any(tenant.is_loaded(slot) for tenant in self._tenants):
+            # Otherwise it is just being loaded, and that begins again.
             self._give_up(slot)
-            self._shell.spawn(self._take_back(slot))
+            self._spawn(self._take_back(slot))
 
     # --- writing again ---
 
@@ -272,52 +239,15 @@ class Slots:
         slots = sorted(self._stale)
         written = 0
         for slot in slots:
-            if self._groups.is_loaded(slot):  # else it is loaded from the store as it is now
-                written += await self._write_slot(slot)
-                if self._guest is not None:
-                    written += await self._guest.write_again(slot)
+            for tenant in self._tenants:
+                if tenant.is_loaded(slot):  # else it is loaded from the store as it is now
+                    written += await tenant.write_again(slot)
             self._stale.discard(slot)
         if written:
             logger.warning(
                 "the store had lost something of %d groups and transactional ids: written again",
                 written,
             )
-
-    async def _write_slot(self, slot: int) -> int:
-        """How many groups differed."""
-        written = 0
-        listed = await self._store.index(slot)
-        groups = self._groups.of_slot(slot)
-        for start in range(0, len(groups), AT_ONCE):
-            some = groups[start : start + AT_ONCE]
-            facts = await self._store.facts([(slot, group.group_id) for group in some])
-            outcomes = await asyncio.gather(
-                *(self._write_group(slot, *pair) for pair in zip(some, facts, strict=True))
-            )
-            written += sum(outcomes)
-        for group_id in listed:
-            if group_id not in self._groups.offsets:  # its deletion was lost
-                (facts_of_it,) = await self._store.facts([(slot, group_id)])
-                identity = (facts_of_it.identity or b"").decode()
-                await self._store.remove(slot, group_id, identity)
-                written += 1
-        return written
-
-    async def _write_group(self, slot: int, group: GroupBase, stored: StoredFacts) -> bool:
-        group_id = group.group_id
-        if self._groups.by_id.get(group_id) is not group or group.state is GroupState.DEAD:
-            return False
-        known = offset_fields(self._groups.offsets[group_id])
-        lost = dict(known.items() - stored.offsets.items())
-        removed = stored.offsets.keys() - known.keys()
-        if lost:
-            await self._store.save_offsets(slot, group_id, lost)
-        if removed:
-            await self._store.drop_offsets(slot, group_id, removed)
-        is_stored = stored[:2] == (group.identity.encode(), group.revision)
-        if not is_stored:  # behind a write in flight, which may have come before the loss
-            await self._shell.persist_now(group.store_again(self._shell.now_ms()))
-        return bool(lost or removed or not is_stored)
 
 
 async def _retry(what: str, ask: Callable[[], Awaitable[_T]]) -> _T:

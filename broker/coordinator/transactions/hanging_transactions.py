@@ -51,7 +51,7 @@ class NotAnswered(MoldauError):
     """A coordinator cannot say what it has open."""
 
 
-class Orphans:
+class HangingTransactions:
     """`store_id`: of the store, as this worker sees it. A coordinator that sees another one has yet
     to write its markers again, and must not be believed that it has none to write."""
 

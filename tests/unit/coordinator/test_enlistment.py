@@ -1,4 +1,4 @@
-"""Joins: one answer for every ask, from this worker's transactions or from another worker's."""
+"""Enlistment: one answer for every request, from this worker's transactions or another worker's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from moldau.broker.coordinator import joins as joins_module
 from moldau.broker.coordinator import peers as peers_module
-from moldau.broker.coordinator.joins import Joins
 from moldau.broker.coordinator.peers import Peers
-from moldau.broker.coordinator.transaction_coordinator import ReplyHandle
+from moldau.broker.coordinator.transactions import enlistment
+from moldau.broker.coordinator.transactions.coordinator import ReplyHandle
+from moldau.broker.coordinator.transactions.enlistment import Enlistment
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer
@@ -60,7 +60,9 @@ class Stage:
         self.peer = peer
         self.transactions = FakeTransactions()
         self.peers = Peers(sockets, 0)
-        self.joins = Joins(self.transactions, self.peers, lambda: b"store 1", worker=0, workers=2)
+        self.enlistment = Enlistment(
+            self.transactions, self.peers, lambda: b"store 1", worker=0, workers=2
+        )
         self.errors: list[ErrorCode] = []  # of the peer's next partitions
         self.number = 17
 
@@ -72,7 +74,7 @@ class Stage:
         def done(error: ErrorCode, number: int) -> None:
             future.set_result((error, number))  # raises if it is called again
 
-        self.joins.ask(name, 7, epoch, place, verify_only=verify_only, done=done)
+        self.enlistment.enlist(name, 7, epoch, place, verify_only=verify_only, done=done)
         return await asyncio.wait_for(future, 20)
 
     async def answer(self, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
@@ -187,7 +189,7 @@ async def test_one_that_fails_does_not_cost_the_others_their_answers(
         def fails(error: ErrorCode, number: int) -> None:
             raise ValueError("a defect")
 
-        own.joins.ask(OURS[0], 7, 3, place(1), verify_only=False, done=fails)
+        own.enlistment.enlist(OURS[0], 7, 3, place(1), verify_only=False, done=fails)
         assert await own.ask(OURS[0], place(2)) == (NONE, 5)
     assert "t-1 cannot go on" in caplog.text
 
@@ -272,7 +274,7 @@ async def test_what_comes_meanwhile_is_gathered(sockets: Path) -> None:
 async def test_more_than_fits_into_one_request(
     sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joins_module, "PLACES_AT_ONCE", 4)
+    monkeypatch.setattr(enlistment, "PLACES_AT_ONCE", 4)
     async with stage(sockets) as own:
         asking = (own.ask(THEIRS[number % 2], place(number)) for number in range(10))
         assert await asyncio.gather(*asking) == [(NONE, 17)] * 10
@@ -293,7 +295,7 @@ async def test_it_is_not_asked_for_ever(sockets: Path, monkeypatch: pytest.Monke
         own.errors = [CONCURRENT] * 100
         started = asyncio.get_running_loop().time()
         assert await own.ask(THEIRS[0], place(1)) == (CONCURRENT, 0)
-        assert asyncio.get_running_loop().time() - started > joins_module.WAIT_FOR_MARKERS_S * 0.9
+        assert asyncio.get_running_loop().time() - started > enlistment.WAIT_FOR_MARKERS_S * 0.9
         assert len(own.peer.requests) < 10
 
 
@@ -316,7 +318,7 @@ async def test_an_owner_that_is_down(sockets: Path, monkeypatch: pytest.MonkeyPa
 
 
 async def test_what_waits_is_limited(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins_module, "MAX_WAITING", 10)
+    monkeypatch.setattr(enlistment, "MAX_WAITING", 10)
     async with stage(sockets) as own:
         answers = await asyncio.gather(*(own.ask(THEIRS[0], place(number)) for number in range(15)))
         assert answers == [(NONE, 17)] * 10 + [(ErrorCode.COORDINATOR_NOT_AVAILABLE, 0)] * 5

@@ -17,7 +17,7 @@ MAX_KNOWN = 10_000  # expressions of groups; of more the oldest are as after a r
 MaySee = Callable[[str], bool]
 
 
-class Sights:
+class RegexVisibility:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], MaySee] = {}
 

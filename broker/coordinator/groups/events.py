@@ -25,7 +25,7 @@ import time
 from itertools import islice
 from typing import Any
 
-from moldau.broker.coordinator.group_coordinator import GroupCoordinator
+from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.group.effects import MemberChanged, StateChanged
 from moldau.broker.group.states import REBALANCING, GroupState
 from moldau.broker.log.event_topic import EventTopic
@@ -128,7 +128,8 @@ class GroupEvents:
         """Queue the number of commits of each group since the last call, and its offsets."""
         now = time.monotonic()
         seconds, self._commits_since = now - self._commits_since, now
-        counts, self._coordinator.commit_counts = self._coordinator.commit_counts or {}, {}
+        counted = self._coordinator.offsets
+        counts, counted.commit_counts = counted.commit_counts or {}, {}
         for group, count in counts.items():
             offsets = self._offsets(group)
             self._note(group, "commits", count=count, seconds=round(seconds, 1), offsets=offsets)

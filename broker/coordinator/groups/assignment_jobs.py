@@ -7,33 +7,28 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 
 from moldau.broker import expressions
-from moldau.broker.coordinator.sights import Sights
-from moldau.broker.coordinator.slices import Slices, Work
+from moldau.broker.coordinator.groups.regex_visibility import RegexVisibility
+from moldau.broker.coordinator.time_slicer import TimeSlicer, Work
 from moldau.broker.group.effects import Assign, Resolve
 from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.topics import TopicIdPartition, TopicLookup
+from moldau.broker.group.topics import TopicFacts, TopicIdPartition, TopicLookup
+from moldau.broker.log.topics import Topic, Topics
 
 
-class Computing:
+class AssignmentJobs:
     def __init__(
-        self, submit: Callable[[str, Event], None], groups: Groups, topics: TopicLookup
+        self, submit: Callable[[str, Event], object], groups: Groups, topics: TopicLookup
     ) -> None:
         self._submit = submit
         self._groups = groups
         self._topics = topics
-        self._slices = Slices()
+        self._slicer = TimeSlicer()
         self._changed_topics: set[str] = set()
         # Given where clients do not see all topics: by group and expression, who may see what.
-        self.sights: Sights | None = None
+        self.visibility: RegexVisibility | None = None
 
-    def start(self, effect: Assign | Resolve) -> None:
-        if isinstance(effect, Assign):
-            self._assign(effect)
-        else:
-            self._resolve(effect)
-
-    def _assign(self, effect: Assign) -> None:
+    def assign(self, effect: Assign) -> None:
         job = effect.job
         report = self._reporter(job.group_id)
 
@@ -41,23 +36,23 @@ class Computing:
             report(Assigned(job, targets))
 
         what = f"computing the target of group {job.group_id}"
-        self._slices.start(Work(what, job.steps(), assigned))
+        self._slicer.start(Work(what, job.steps(), assigned))
 
-    def _resolve(self, effect: Resolve) -> None:
+    def resolve(self, effect: Resolve) -> None:
         of_all = effect.names is None
-        report = self._reporter(effect.group_id)
+        report = self._reporter(effect.name)
 
         def resolved(matches: Mapping[str, frozenset[str]] | None) -> None:
             report(Resolved(matches, of_all))
 
         may_see = None
-        if self.sights is not None:
-            group = self._groups.by_id.get(effect.group_id)
-            may_see = self.sights.of_group(effect.group_id, group)
+        if self.visibility is not None:
+            group = self._groups.by_id.get(effect.name)
+            may_see = self.visibility.of_group(effect.name, group)
         names = self._topics.names() if effect.names is None else effect.names
-        what = f"matching the expressions of group {effect.group_id}"
+        what = f"matching the expressions of group {effect.name}"
         steps = expressions.match_steps(effect.patterns, list(names), may_see)
-        self._slices.start(Work(what, steps, resolved))
+        self._slicer.start(Work(what, steps, resolved))
 
     def _reporter(self, group_id: str) -> Callable[[Event], None]:
         """Only the machine that asked has a use for it: another one has other facts."""
@@ -80,10 +75,26 @@ class Computing:
     def _report_topics(self) -> None:
         names, self._changed_topics = frozenset(self._changed_topics), set()
         what = "telling groups of changed topics"
-        self._slices.start(Work(what, self._tell_groups(TopicsChanged(names)), lambda _: None))
+        self._slicer.start(Work(what, self._tell_groups(TopicsChanged(names)), lambda _: None))
 
     def _tell_groups(self, event: TopicsChanged) -> Generator[None, None, None]:
         """One after the other: each may compute a target."""
         for group_id in self._groups.concerned():
             self._submit(group_id, event)
             yield
+
+
+def topics_seen(topics: Topics) -> TopicLookup:
+    """Topics as groups see them, out of what the worker knows."""
+
+    def by_name(name: str) -> TopicFacts | None:
+        return _facts(topics.get(name))
+
+    def by_id(topic_id: bytes) -> TopicFacts | None:
+        return _facts(topics.by_id(topic_id))
+
+    return TopicLookup(by_name, by_id, lambda: [topic.name for topic in topics.all()])
+
+
+def _facts(topic: Topic | None) -> TopicFacts | None:
+    return None if topic is None else TopicFacts(topic.name, topic.topic_id, topic.partitions)

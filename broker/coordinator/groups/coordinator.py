@@ -1,0 +1,273 @@
+"""The group coordinator of a worker: an adapter of the runtime for groups (`broker/group`).
+
+Offsets are stored over the same connection as groups, then applied (`offsets.py`); those of open
+transactions are in `transactional_offsets.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from moldau.broker.coordinator.groups.assignment_jobs import AssignmentJobs
+from moldau.broker.coordinator.groups.counters import GroupCounters
+from moldau.broker.coordinator.groups.offsets import GroupOffsets
+from moldau.broker.coordinator.groups.serialization import (
+    encode_members,
+    loaded_group,
+    offset_fields,
+    owners_of,
+)
+from moldau.broker.coordinator.groups.settings import group_config
+from moldau.broker.coordinator.groups.transactional_offsets import TransactionalOffsets
+from moldau.broker.coordinator.runtime.runtime import Runtime, Spawn
+from moldau.broker.coordinator.runtime.slots import Slots
+from moldau.broker.coordinator.runtime.writes import AT_ONCE, Written
+from moldau.broker.errors import ErrorCode, StoreFault
+from moldau.broker.group.absent_group import refuse
+from moldau.broker.group.config import IdGenerator
+from moldau.broker.group.effects import (
+    Answer,
+    Assign,
+    Effect,
+    MemberChanged,
+    Persist,
+    Resolve,
+    StateChanged,
+)
+from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
+from moldau.broker.group.group_base import GroupBase
+from moldau.broker.group.groups import Groups
+from moldau.broker.group.loading import LoadedGroup
+from moldau.broker.group.record import ConsumerRecord, encode
+from moldau.broker.group.states import GroupState
+from moldau.broker.group.topics import NO_TOPICS, TopicLookup
+from moldau.broker.group.views import Owners
+from moldau.broker.placement import slot_of, slots_of
+from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.store.groups import GroupStore, StoredFacts
+
+logger = logging.getLogger("moldau.coordinator")
+
+JOBS = (Assign, Resolve)
+
+
+class ReplyHandle(Protocol):
+    """Passed by a handler with a request; the group answers it, at once or later."""
+
+    def answered(self, answer: Answer) -> None: ...
+
+    def failed(self) -> None:
+        """`answered` raised an exception: there is no answer."""
+
+
+class GroupCoordinator(Runtime[Persist]):
+    kind = "group"
+    requests = frozenset({Join, Sync, Leave, Delete, ConsumerHeartbeat})
+
+    def __init__(
+        self,
+        store: GroupStore,
+        config: BrokerConfig,
+        spawn: Spawn,
+        *,
+        worker: int,
+        workers: int,
+        topics: TopicLookup = NO_TOPICS,
+    ) -> None:
+        self._store = store
+        # The wall clock once, the monotonic one from then on: a group's time never goes back.
+        monotonic = asyncio.get_running_loop().time()
+        self._started_ms = time.time_ns() // 1_000_000 - int(monotonic * 1000)
+        # Called with what was stored, before the requests that wait for it are answered.
+        self.on_stored: Callable[[str, Owners | None], Awaitable[None]] | None = None
+        # Called with every change of state and membership: group events.
+        self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
+        self.counters = GroupCounters()
+        self.groups = Groups(group_config(config), IdGenerator(), slot_of, topics)
+        self.jobs = AssignmentJobs(self.submit, self.groups, topics)
+        super().__init__(self.groups, Slots(store, slots_of(worker, workers), worker, spawn), spawn)
+        self.offsets = GroupOffsets(self, store)
+        self.transactional = TransactionalOffsets(self, store)
+
+    def now_ms(self) -> int:
+        return self._started_ms + int(self._loop.time() * 1000)
+
+    def use_config(
+        self, config: BrokerConfig, of_groups: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """`of_groups`: what is set for single groups, by id."""
+        self.groups.use_config(group_config(config, of_groups or {}))
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        self.offsets.note_removal(group_id)
+        handle = FutureReplyHandle(self._loop.create_future())
+        self.submit(group_id, Delete(handle))
+        answer = await handle.future
+        return answer.error
+
+    # --- effects ---
+
+    def runners(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            Persist: self.writes.persist,
+            Assign: self.jobs.assign,
+            Resolve: self.jobs.resolve,
+            StateChanged: self._report,
+            MemberChanged: self._report,
+        }
+
+    def run(self, effects: Iterable[Effect]) -> None:
+        # Jobs come last: a small one ends at once, and its result must find the others run.
+        super().run(sorted(effects, key=lambda effect: type(effect) in JOBS))
+
+    def refusal(self, request: Request, error: ErrorCode) -> Answer:
+        return refuse(request, error)
+
+    def unanswered(self, call: ReplyHandle) -> None:
+        call.failed()
+
+    def _report(self, changed: StateChanged | MemberChanged) -> None:
+        self.counters.changed(changed, self.now_ms())
+        if self.on_changed is not None:
+            try:
+                self.on_changed(changed)
+            except Exception:  # nothing depends on it
+                logger.exception("group %s: a change could not be reported", changed.group_id)
+        if isinstance(changed, StateChanged):
+            logger.info(
+                "group %s: %s -> %s, generation %d, %d members: %s",
+                changed.group_id,
+                changed.previous,
+                changed.state,
+                changed.generation_id,
+                changed.members,
+                changed.reason,
+            )
+
+    # --- writing ---
+
+    def write(self, effect: Persist, done: Written) -> None:
+        self.spawn(self._write(effect, done))
+
+    async def _write(self, effect: Persist, done: Written) -> None:
+        slot, group_id = slot_of(effect.name), effect.name
+        outcome: StoreFault | None = None
+        try:
+            if effect.record is None:
+                await self._store.remove(slot, group_id, effect.identity)
+            else:
+                await self._store.save(
+                    slot,
+                    group_id,
+                    effect.identity,
+                    effect.revision,
+                    encode(effect.record),
+                    await encode_members(effect.members),
+                    generation=effect.record.generation_id,
+                    whole=effect.whole,
+                )
+            await self._stored(group_id, effect.owners)
+        except StoreFault as fault:
+            outcome = fault
+        except Exception as defect:
+            # Ours. The group must get an outcome, or it could never write again.
+            logger.exception("group %s could not be stored", group_id)
+            outcome = StoreFault(str(defect))
+        done(outcome)
+
+    async def _stored(self, group_id: str, owners: Owners | None) -> None:
+        if self.on_stored is not None:
+            await self.on_stored(group_id, owners)
+
+    async def _announce(self, group_id: str) -> None:
+        """Report who has which partitions in a group that was restored."""
+        group = self.groups.by_id.get(group_id)
+        if group is not None:
+            await self._stored(group_id, Owners(group.subscribed_topics(), group.owners))
+
+    # --- loading ---
+
+    async def read(self, slot: int) -> list[LoadedGroup]:
+        found = [loaded_group(one) for one in await self._store.load(slot)]
+        for one in found:
+            # The worker before us may have died between storing it and this call.
+            if (owners := owners_of(one)) is not None:
+                await self._stored(one.group_id, owners)
+        newest = max((one.record.generation_id for one in found if one.record), default=0)
+        try:
+            await self._store.note_generation(slot, newest)
+        except StoreFault as fault:  # without it the next floor is the minutes since 2020
+            logger.warning("slot %d: its highest generation is not noted: %s", slot, fault)
+        return found
+
+    async def loaded(self, slot: int, found: list[LoadedGroup]) -> None:
+        floor = self._store.min_generation(slot)
+        self.run(self.groups.finish_loading(slot, found, self.now_ms(), floor))
+        for one in found:
+            if isinstance(one.record, ConsumerRecord):
+                await self._announce(one.group_id)
+
+    async def read_one(self, slot: int, name: str) -> LoadedGroup:
+        return loaded_group(await self._store.load_group(slot, name))
+
+    def restore_one(self, name: str, found: LoadedGroup, *, is_stale: bool) -> list[Effect]:
+        floor = self._store.min_generation(slot_of(name))
+        effects = self.groups.finish_reloading(found, self.now_ms(), floor)
+        self.spawn(self._announce(name))
+        return effects
+
+    # --- writing again ---
+
+    async def write_again(self, slot: int) -> int:
+        written = 0
+        listed = await self._store.index(slot)
+        groups = self.groups.of_slot(slot)
+        for start in range(0, len(groups), AT_ONCE):
+            some = groups[start : start + AT_ONCE]
+            facts = await self._store.facts([(slot, group.group_id) for group in some])
+            outcomes = await asyncio.gather(
+                *(self._write_group(slot, *pair) for pair in zip(some, facts, strict=True))
+            )
+            written += sum(outcomes)
+        for group_id in listed:
+            if group_id not in self.groups.offsets:  # its deletion was lost
+                (facts_of_it,) = await self._store.facts([(slot, group_id)])
+                identity = (facts_of_it.identity or b"").decode()
+                await self._store.remove(slot, group_id, identity)
+                written += 1
+        return written
+
+    async def _write_group(self, slot: int, group: GroupBase, stored: StoredFacts) -> bool:
+        """Whether anything differed."""
+        group_id = group.group_id
+        if self.groups.by_id.get(group_id) is not group or group.state is GroupState.DEAD:
+            return False
+        known = offset_fields(self.groups.offsets[group_id])
+        lost = dict(known.items() - stored.offsets.items())
+        removed = stored.offsets.keys() - known.keys()
+        if lost:
+            await self._store.save_offsets(slot, group_id, lost)
+        if removed:
+            await self._store.drop_offsets(slot, group_id, removed)
+        is_stored = stored[:2] == (group.identity.encode(), group.revision)
+        if not is_stored:  # behind a write in flight, which may have come before the loss
+            await self.writes.persist_now(group.store_again(self.now_ms()))
+        return bool(lost or removed or not is_stored)
+
+
+class FutureReplyHandle:
+    """A reply handle whose answer can be awaited."""
+
+    def __init__(self, future: asyncio.Future[Answer]) -> None:
+        self.future = future
+
+    def answered(self, answer: Answer) -> None:
+        if not self.future.done():
+            self.future.set_result(answer)
+
+    def failed(self) -> None:
+        self.future.cancel()

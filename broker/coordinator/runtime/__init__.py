@@ -1,0 +1,1 @@
+"""Runs state machines: events, effects, timers, writes, slots."""
