@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from moldau.ops.admin.group_history import Event
-from moldau.ops.admin.top_state import Key, Sampled, process_figures
 from moldau.ops.client import Cluster, Denied, LocalSockets, Unreachable
 from moldau.ops.console.group_events import GroupEventLog
 from moldau.ops.console.history import History
@@ -26,12 +24,14 @@ from moldau.ops.console.hues import Hues
 from moldau.ops.console.index import Index
 from moldau.ops.console.live_views import MAX_LIVE, LiveViews
 from moldau.ops.console.login import Logins, LoginUnavailable
-from moldau.ops.console.recent import RecentReports
+from moldau.ops.console.recent import RecentSnapshot
 from moldau.ops.console.sessions import CHANGED, Session
 from moldau.ops.console.threads import Threads
 from moldau.ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
 from moldau.ops.console.visible import VisibleHistory, visible_events
-from moldau.ops.http.reports import Reports, usages
+from moldau.ops.http.snapshot import Snapshot, usages
+from moldau.ops.operations.group_history import Event
+from moldau.ops.operations.top import Key, Sampled, process_figures
 
 T = TypeVar("T")
 
@@ -49,14 +49,14 @@ class Backend:
     def __init__(
         self,
         port: int,
-        reports: Callable[[], Awaitable[Reports]],
+        reports: Callable[[], Awaitable[Snapshot]],
         sockets: Callable[[], LocalSockets | None],
         logins: Logins | None = None,
     ) -> None:
         """`port`: the bootstrap port. `logins`: None where there are no logins."""
         self.port = port
         self.logins = logins
-        self._reports = RecentReports(reports)
+        self._reports = RecentSnapshot(reports)
         self.hues = Hues()
         self._history = History()
         self._group_events = GroupEventLog()
@@ -123,7 +123,7 @@ class Backend:
             client_id=CLIENT_ID,
         )
 
-    async def reports(self) -> Reports:
+    async def reports(self) -> Snapshot:
         """What processes report, as far as the visitor may see it. Raises ClientError."""
         session = self._session()
         if session is None:

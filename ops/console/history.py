@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 MAX_SERIES = 5_000  # of topics, and of groups
 POINTS = 720  # an hour, at one in five seconds
@@ -63,7 +63,7 @@ class History:
         self.topics_of: dict[str, set[str]] = {}  # by group, those it has committed offsets of
         self._next = 0
 
-    def add(self, now: float, clock: float, reports: Reports) -> None:
+    def add(self, now: float, clock: float, reports: Snapshot) -> None:
         if any(document is None for document in reports.workers):
             return  # sums without it would go back, and rates below zero
         number, self._next = self._next, self._next + 1

@@ -13,7 +13,7 @@ from moldau.broker.metrics.document import GroupRow, PartitionRow
 from moldau.broker.placement import SLOTS, slot_of
 from moldau.ops.console.inputs import parse_number
 from moldau.ops.http.lag import Lags, worst
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Page(NamedTuple):
 
 
 class Index:
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: Snapshot) -> None:
         self.reports = reports
         self._documents = [document for document in reports.workers if document is not None]
 

@@ -13,7 +13,7 @@ import msgspec
 
 from moldau.broker.metrics.document import ClientRow
 from moldau.ops.http.clients import clients_of
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 # Of the metrics that all clients have: the word for it, its name, and whether it is a ratio; the
 # others are milliseconds. The worst node counts.
@@ -40,7 +40,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 def measures(
-    reports: Reports, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
+    reports: Snapshot, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
 ) -> list[Measure]:
     """By client id, of the clients that are members of the group."""
     by_id: set[str] = set()

@@ -13,10 +13,10 @@ import msgspec
 
 from moldau.broker.metrics.document import ClientRow, Document, GroupRow
 from moldau.broker.security.visible import VisibleNames
-from moldau.ops.admin.group_history import Event
 from moldau.ops.console.history import POINTS, History
 from moldau.ops.console.index import Index
-from moldau.ops.http.reports import Reports, Status
+from moldau.ops.http.snapshot import Snapshot, Status
+from moldau.ops.operations.group_history import Event
 
 
 class Visible(NamedTuple):
@@ -39,7 +39,7 @@ def merged(answers: Sequence[VisibleNames]) -> Visible:
     )
 
 
-def visible_reports(reports: Reports, visible: Visible) -> Reports:
+def visible_reports(reports: Snapshot, visible: Visible) -> Snapshot:
     if visible.everything:
         return reports
     status = reports.status
@@ -114,11 +114,11 @@ class Shown:
     """What was made of reports for a user: pages that ask again get the same."""
 
     def __init__(self) -> None:
-        self._source: tuple[Reports, Visible] | None = None
-        self._reports: Reports | None = None
+        self._source: tuple[Snapshot, Visible] | None = None
+        self._reports: Snapshot | None = None
         self._index: Index | None = None
 
-    def reports(self, reports: Reports, visible: Visible) -> Reports:
+    def reports(self, reports: Snapshot, visible: Visible) -> Snapshot:
         source = self._source
         is_same = source is not None and source[0] is reports and source[1] == visible
         if self._reports is None or not is_same:
@@ -126,7 +126,7 @@ class Shown:
             self._reports = visible_reports(reports, visible)
         return self._reports
 
-    def index(self, reports: Reports) -> Index:
+    def index(self, reports: Snapshot) -> Index:
         if self._index is None or self._index.reports is not reports:
             self._index = Index(reports)
         return self._index

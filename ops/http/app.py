@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from moldau.ops.http import health
+from moldau.ops.http.collector import Collector
 from moldau.ops.http.families import families
 from moldau.ops.http.prometheus import CONTENT_TYPE, text_of
-from moldau.ops.http.reporting import Reporting
-from moldau.ops.http.reports import Reporters, Reports, usages
 from moldau.ops.http.requests import Requests, TooManyRequests
+from moldau.ops.http.snapshot import Reporters, Snapshot, usages
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -39,11 +39,11 @@ class Answer(NamedTuple):
 class HttpApp:
     def __init__(self, reporters: Reporters) -> None:
         self._reporters = reporters
-        self._reporting = Reporting(reporters)
+        self._reporting = Collector(reporters)
         self.console: AsgiApp | None = None
         self.why_no_console = NOT_INSTALLED
         self._requests = Requests()
-        self._asking: asyncio.Task[Reports] | None = None
+        self._asking: asyncio.Task[Snapshot] | None = None
         self._build = (version("moldau"), platform.python_version())
         self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
             "/metrics": self.metrics,
@@ -77,7 +77,7 @@ class HttpApp:
         except TooManyRequests:
             await _send(send, Answer(503, BUSY))
 
-    async def reports(self) -> Reports:
+    async def reports(self) -> Snapshot:
         """The processes are asked once for all that ask at the same time."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._reporting.ask())

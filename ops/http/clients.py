@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 from moldau.broker.metrics.document import ClientRow, ClientValue, Family, Kind, Sample
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 MAX_SERIES = 20_000  # of all clients; the ones that pushed last come first
 PREFIX = "moldau_client_"
@@ -27,7 +27,7 @@ _RESERVED = {*_LABELS, _GROUP, "job", "instance", "le", "quantile"}
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 
 
-def clients_of(reports: Reports) -> list[ClientRow]:
+def clients_of(reports: Snapshot) -> list[ClientRow]:
     """The last push of every client, the latest first."""
     rows = [row for each in reports.workers if each is not None for row in each.clients]
     rows.sort(key=lambda row: row.pushed_ms, reverse=True)
@@ -37,7 +37,7 @@ def clients_of(reports: Reports) -> list[ClientRow]:
     return list(found.values())
 
 
-def client_families(reports: Reports) -> list[Family]:
+def client_families(reports: Snapshot) -> list[Family]:
     kinds: dict[str, Kind] = {}
     samples: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]] = {}
     left = MAX_SERIES

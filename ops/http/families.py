@@ -21,7 +21,7 @@ from moldau.broker.metrics.document import (
 )
 from moldau.ops.http.clients import client_families
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Reports, Status, Usage
+from moldau.ops.http.snapshot import Snapshot, Status, Usage
 
 # Series of single partitions are left out beyond this many; the sums stay.
 MAX_PARTITION_SERIES = 10_000
@@ -33,7 +33,7 @@ _BY_COMMITTED = ("consumergroup", "topic", "partition")
 
 
 def families(
-    reports: Reports, usages: Mapping[tuple[str, int], Usage], build: tuple[str, str]
+    reports: Snapshot, usages: Mapping[tuple[str, int], Usage], build: tuple[str, str]
 ) -> list[Family]:
     """`build`: the versions of Moldau and of Python."""
     store = str((reports.status.store if reports.status else {}).get("kind", ""))
@@ -78,7 +78,7 @@ def _labelled(family: Family, role: str, index: int) -> Family:
 # --- processes ---
 
 
-def _process_families(reports: Reports, usages: Mapping[tuple[str, int], Usage]) -> list[Family]:
+def _process_families(reports: Snapshot, usages: Mapping[tuple[str, int], Usage]) -> list[Family]:
     up = [
         Sample((role, str(index)), float(document is not None))
         for role, documents in (("worker", reports.workers), ("router", reports.routers))

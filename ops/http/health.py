@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
-def problems(reports: Reports) -> list[str]:
+def problems(reports: Snapshot) -> list[str]:
     """Why clients may not be served; empty when they are."""
     found = []
     if reports.status is None:
@@ -27,7 +27,7 @@ def problems(reports: Reports) -> list[str]:
     return found
 
 
-def facts(reports: Reports) -> dict[str, Any]:
+def facts(reports: Snapshot) -> dict[str, Any]:
     """What /healthz shows."""
     status = reports.status
     found = problems(reports)

@@ -17,7 +17,7 @@ import msgspec
 from moldau.broker.metrics.document import GroupRow, PartitionRow
 from moldau.broker.metrics.record_counts import UNKNOWN, Behind
 from moldau.broker.metrics.record_times import Place
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
 class Lag(msgspec.Struct, frozen=True, gc=False):
@@ -32,7 +32,7 @@ class Lag(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lags:
-    def __init__(self, reports: Reports) -> None:
+    def __init__(self, reports: Snapshot) -> None:
         documents = [document for document in reports.workers if document is not None]
         self.partitions = [row for each in documents for row in each.partitions]
         self.groups = [row for each in documents for row in each.groups]

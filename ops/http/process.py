@@ -25,8 +25,8 @@ from moldau.broker.settings.processes import Listener
 from moldau.broker.tls.certificates import Certificates
 from moldau.ops.http.app import HttpApp
 from moldau.ops.http.connections import BoundedProtocol
-from moldau.ops.http.reports import Reporters
 from moldau.ops.http.settings import HttpSettings
+from moldau.ops.http.snapshot import Reporters
 from moldau.router.workers import Workers
 
 logger = logging.getLogger("moldau.http")

@@ -19,20 +19,27 @@ from moldau.broker.security.resources import (
     Permission,
     ResourceType,
 )
-from moldau.ops.admin.acl_options import Resource, acl_text, exactly
-from moldau.ops.admin.acl_state import create_acls, delete_acls, find_acls
-from moldau.ops.admin.acls_explain import Explained, explained
-from moldau.ops.admin.quotas import KEYS, Entity, alter_quotas, entity_text, find_quotas, parse_rate
-from moldau.ops.admin.users import (
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.commands.acl_options import Resource, acl_text, exactly
+from moldau.ops.commands.acls_explain import Explained, explained
+from moldau.ops.commands.quotas import (
+    KEYS,
+    Entity,
+    alter_quotas,
+    entity_text,
+    find_quotas,
+    parse_rate,
+)
+from moldau.ops.commands.users import (
     MECHANISMS,
     find_users,
     generate_password,
     remove_user,
     set_password,
 )
-from moldau.ops.client import ClientError, Cluster
 from moldau.ops.console.forms import read_form
 from moldau.ops.console.rendering import Console
+from moldau.ops.operations.acls import create_acls, delete_acls, find_acls
 
 T = TypeVar("T")
 

@@ -19,14 +19,21 @@ from moldau.broker.log.native.fields import from_fields
 from moldau.broker.log.native.ids import parse
 from moldau.broker.metrics.stream_views import MAX_STREAMS, EntryView
 from moldau.broker.wire.records import decode_headers
-from moldau.ops.admin.redis_side import stream_keys, stream_views
-from moldau.ops.admin.topics_adopt import BITS, CHOOSE, PARTITION, Wanted, ask_for_topic, name_for
 from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.commands.topics_adopt import (
+    BITS,
+    CHOOSE,
+    PARTITION,
+    Wanted,
+    ask_for_topic,
+    name_for,
+)
 from moldau.ops.console.formats import shown_bytes
 from moldau.ops.console.forms import read_form
 from moldau.ops.console.inputs import number_of
-from moldau.ops.console.redis_side import YEAR_2001_MS, Stream
 from moldau.ops.console.rendering import Console
+from moldau.ops.console.streams import YEAR_2001_MS, Stream
+from moldau.ops.operations.streams import stream_keys, stream_views
 
 
 class Preview(NamedTuple):

@@ -12,11 +12,19 @@ from starlette.routing import BaseRoute, Route
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
-from moldau.ops.admin.group_history import film as make_film
-from moldau.ops.admin.group_state import describe
-from moldau.ops.admin.local_store import open_store
-from moldau.ops.admin.native_lag import NativeLags
-from moldau.ops.admin.reset_offsets import (
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.console.film import causes, draw, members_of
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.index import page_of
+from moldau.ops.console.measures import Measure, measures
+from moldau.ops.console.rendering import Console
+from moldau.ops.http.lag import worst
+from moldau.ops.http.snapshot import Snapshot
+from moldau.ops.operations.group_history import film as make_film
+from moldau.ops.operations.groups import describe
+from moldau.ops.operations.lag import NativeLags
+from moldau.ops.operations.local_store import open_store
+from moldau.ops.operations.reset_offsets import (
     Goal,
     Move,
     execute,
@@ -26,14 +34,6 @@ from moldau.ops.admin.reset_offsets import (
     parse_offset,
     parse_topic,
 )
-from moldau.ops.client import ClientError, Cluster, refusal
-from moldau.ops.console.film import causes, draw, members_of
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.index import page_of
-from moldau.ops.console.measures import Measure, measures
-from moldau.ops.console.rendering import Console
-from moldau.ops.http.lag import worst
-from moldau.ops.http.reports import Reports
 
 LENGTHS = {
     "5min": 300_000,
@@ -150,7 +150,7 @@ def _url(group: str) -> str:
     return f"/groups/{quote(group, safe='')}"
 
 
-def measured(reports: Reports, group: dict[str, Any]) -> list[Measure]:
+def measured(reports: Snapshot, group: dict[str, Any]) -> list[Measure]:
     """What the members of a group that was described measure themselves."""
     return measures(reports, group["group"], group["members"], int(time.time() * 1000))
 

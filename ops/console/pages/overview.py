@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from moldau.ops.admin.top_state import store_memory
 from moldau.ops.console.rendering import Console
 from moldau.ops.http import health
+from moldau.ops.operations.top import store_memory
 
 
 def routes(console: Console) -> list[BaseRoute]:

@@ -29,14 +29,14 @@ from moldau.broker.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from moldau.ops.admin.redis_side import stream_keys, stream_views
-from moldau.ops.admin.topic_state import describe_topic, topic_configs
 from moldau.ops.client import ClientError, Cluster, Denied, refusal
 from moldau.ops.console.forms import read_form
 from moldau.ops.console.index import page_of
 from moldau.ops.console.inputs import MAX_INT32, number_of
-from moldau.ops.console.redis_side import Stream, sides
 from moldau.ops.console.rendering import Console
+from moldau.ops.console.streams import Stream, sides
+from moldau.ops.operations.streams import stream_keys, stream_views
+from moldau.ops.operations.topics import describe_topic, topic_configs
 
 TOPIC_RESOURCE = 2
 SET, DELETE = 0, 1

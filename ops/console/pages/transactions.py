@@ -7,9 +7,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
-from moldau.ops.admin.transaction_state import described_document, listed_documents
 from moldau.ops.console.index import page_of
 from moldau.ops.console.rendering import Console
+from moldau.ops.operations.transactions import described_document, listed_documents
 
 
 def routes(console: Console) -> list[BaseRoute]:

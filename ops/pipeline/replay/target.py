@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from moldau.ops.admin.topic_state import topic_configs
 from moldau.ops.client import Cluster
+from moldau.ops.operations.topics import topic_configs
 from moldau.ops.pipeline.errors import PipelineError
 from moldau.ops.pipeline.replay.producer import BATCH_BYTES
 

@@ -15,7 +15,6 @@ from moldau.broker.metrics.document import (
     PartitionRow,
 )
 from moldau.broker.security.visible import VisibleNames, decode_visible, encode_visible
-from moldau.ops.admin.group_history import Event, film
 from moldau.ops.console.history import History
 from moldau.ops.console.visible import (
     NOTHING,
@@ -26,7 +25,8 @@ from moldau.ops.console.visible import (
     visible_reports,
 )
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Process, Reports, Status
+from moldau.ops.http.snapshot import Process, Snapshot, Status
+from moldau.ops.operations.group_history import Event, film
 
 STATUS = Status([Process("worker", 0, 11, 9093, 5.0, 2, "running")], {"kind": "embedded"})
 FAMILY = Family("moldau_topic_bytes_in_total", Kind.COUNTER, "…", ("topic",))
@@ -34,7 +34,7 @@ ALL = Visible({"open", "secret"}, {"readers", "both"}, cluster=True)
 SOME = Visible({"open"}, {"both"}, cluster=False)
 
 
-def reports(end: int = 10) -> Reports:
+def reports(end: int = 10) -> Snapshot:
     document = Document(
         families=[FAMILY],
         partitions=[
@@ -48,7 +48,7 @@ def reports(end: int = 10) -> Reports:
             ),
         ],
     )
-    return Reports(STATUS, [document, None], [Document(families=[FAMILY])])
+    return Snapshot(STATUS, [document, None], [Document(families=[FAMILY])])
 
 
 def test_reports_have_what_the_user_may_describe() -> None:
@@ -145,7 +145,7 @@ def test_clients_are_those_of_visible_groups() -> None:
         ClientRow("i", "c", "h", "", "", 1, said, False, values)
         for said in ({"group_id": "both"}, {"group_id": "readers"}, {})
     ]
-    seen = visible_reports(Reports(STATUS, [Document(clients=rows)], []), SOME)
+    seen = visible_reports(Snapshot(STATUS, [Document(clients=rows)], []), SOME)
     assert seen.workers[0] is not None
     (client,) = seen.workers[0].clients
     assert client.resource == {"group_id": "both"}

@@ -9,7 +9,7 @@ from moldau.ops.console.measures import measures
 from moldau.ops.http import clients
 from moldau.ops.http.clients import client_families
 from moldau.ops.http.prometheus import text_of
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
 def row(instance: str = "i", *values: ClientValue, **facts: object) -> ClientRow:
@@ -28,12 +28,12 @@ def value(name: str, number: float, is_counter: bool = False, **attributes: str)
     return ClientValue(name, tuple(attributes.items()), number, is_counter)
 
 
-def reports(*workers: list[ClientRow]) -> Reports:
+def reports(*workers: list[ClientRow]) -> Snapshot:
     documents = [decode(encode(Document(clients=rows))) for rows in workers]
-    return Reports(None, [*documents, None], [])
+    return Snapshot(None, [*documents, None], [])
 
 
-def lines(found: Reports) -> list[str]:
+def lines(found: Snapshot) -> list[str]:
     return [each for each in text_of(client_families(found)).splitlines() if each[:1] != "#"]
 
 

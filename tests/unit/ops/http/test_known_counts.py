@@ -7,15 +7,15 @@ from moldau.broker.metrics.record_counts import MAX_BEHIND, UNKNOWN, Behind
 from moldau.ops.http.families import families
 from moldau.ops.http.known_counts import KnownCounts
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
 def reports(
     committed: dict[str, int], *, end: int = 900, records: int = 9, native: bool = True
-) -> Reports:
+) -> Snapshot:
     groups = [GroupRow(g, "Empty", 0, [CommittedRow("n", 0, at)]) for g, at in committed.items()]
     row = PartitionRow("n", 0, 0, end, 0, 1, records, records, has_consecutive_offsets=not native)
-    return Reports(None, [Document(groups=groups), Document(partitions=[row])], [])
+    return Snapshot(None, [Document(groups=groups), Document(partitions=[row])], [])
 
 
 def test_the_leader_counts_once_while_nothing_moves() -> None:
@@ -58,7 +58,7 @@ def test_what_was_not_looked_up_is_asked_again_and_all_have_their_turn() -> None
     assert len(seen) == len(known.counts) == MAX_BEHIND * 2 + 7
 
 
-def lag_of(found: Reports) -> list[float]:
+def lag_of(found: Snapshot) -> list[float]:
     return [
         sample.value
         for family in families(found, {}, ("", ""))
@@ -76,5 +76,5 @@ def test_an_unknown_lag_is_no_series() -> None:
         ({behind: 3}, [3.0]),
     ]
     for counts, expected in cases:
-        found = Reports(None, document.workers, [], counts=counts)
+        found = Snapshot(None, document.workers, [], counts=counts)
         assert lag_of(found) == expected

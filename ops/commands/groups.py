@@ -1,0 +1,135 @@
+"""`moldau groups`: list, describe and delete consumer groups, and reset their offsets.
+
+describe and reset-offsets have modules of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.command_line import (
+    add_actions,
+    complain,
+    parsed_by,
+    print_json,
+    print_table,
+    run_action,
+    show_deleted,
+)
+from moldau.ops.commands.groups_describe import add_describe
+from moldau.ops.commands.groups_history import add_explain, add_history
+from moldau.ops.commands.groups_reset import add_reset
+
+DESCRIPTION = "List, describe and delete consumer groups, and reset their offsets."
+
+EXAMPLES = """\
+examples:
+  moldau groups list
+  moldau groups describe billing
+  moldau groups reset-offsets billing --topic orders --to-earliest
+  moldau groups delete billing
+  moldau groups ACTION --help       all options of an action
+"""
+
+STATES = (
+    "Empty", "Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling",
+    "Dead",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = add_actions(parser, DESCRIPTION, EXAMPLES)
+    listing = add(
+        "list",
+        "show the groups of all brokers",
+        "examples:\n  moldau groups list\n  moldau groups list --state Empty --json\n",
+        _list,
+    )
+    listing.add_argument(
+        "--state", type=parsed_by(_state), action="append", default=[], metavar="STATE",
+        help=f"only groups in this state, of {', '.join(STATES)}; may be repeated",
+    )  # fmt: skip
+
+    add_describe(add)
+
+    deleting = add(
+        "delete",
+        "delete groups that have no members, and their offsets",
+        "examples:\n  moldau groups delete billing\n",
+        _delete,
+    )
+    deleting.add_argument("groups", nargs="+", metavar="GROUP")
+
+    add_reset(add)
+    add_history(add)
+    add_explain(add)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return run_action(arguments)
+
+
+def _state(text: str) -> str:
+    for state in STATES:
+        if state.lower() == text.lower():
+            return state
+    raise ValueError(f"there is no group state {text}: choose from {', '.join(STATES)}")
+
+
+def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    groups: dict[str, dict[str, Any]] = {}
+    for node in cluster.nodes():
+        answer = cluster.call(ListGroupsRequest(arguments.state), node)
+        if answer.error_code:
+            raise refusal(f"groups of broker {node.node_id}", answer.error_code)
+        for group in answer.groups:
+            groups[group.group_id] = {
+                "group": group.group_id,
+                "state": group.group_state,
+                "type": group.group_type,
+                "protocol_type": group.protocol_type,
+                "coordinator": {"id": node.node_id, "address": node.address},
+            }
+    listed = [groups[group_id] for group_id in sorted(groups)]
+    if arguments.json:
+        print_json({"groups": listed})
+    else:
+        rows = [
+            (
+                one["group"],
+                one["state"],
+                one["type"],
+                one["protocol_type"],
+                one["coordinator"]["address"],
+            )
+            for one in listed
+        ]
+        print_table(("group", "state", "type", "protocol type", "coordinator"), rows)
+    return 0
+
+
+def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    deleted = []
+    wanted = list(dict.fromkeys(arguments.groups))
+    for group_id in wanted:
+        try:
+            _delete_one(cluster, group_id)
+        except ClientError as error:
+            complain(error)
+        else:
+            deleted.append(group_id)
+    show_deleted(arguments, deleted)
+    return 0 if deleted == wanted else 1
+
+
+def _delete_one(cluster: Cluster, group_id: str) -> None:
+    request = DeleteGroupsRequest([group_id])
+    (result,) = cluster.call_coordinator(
+        group_id, request, lambda answer: int(answer.results[0].error_code)
+    ).results
+    if result.error_code:
+        raise refusal(f"group {group_id}", result.error_code)

@@ -1,0 +1,261 @@
+"""`moldau users`: who can log in with a password (SCRAM, and PLAIN with the same one).
+
+A password is salted and hashed here, and only the result is sent: the broker never sees it. Both
+SCRAM mechanisms are written, so that any client can use either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import secrets
+import sys
+from collections.abc import Mapping
+
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.acl import AclFilter
+from moldau.broker.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from moldau.broker.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.client.scram import salted_password
+from moldau.ops.command_line import (
+    AddAction,
+    add_actions,
+    complain,
+    print_json,
+    print_table,
+    printable,
+    run_action,
+    show_deleted,
+)
+from moldau.ops.operations.acls import find_acls
+from moldau.ops.operations.tokens import find_tokens
+
+DESCRIPTION = """\
+Users that log in with a password: SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN. What a user may do is
+said by ACLs (`moldau acls`).
+"""
+
+EXAMPLES = """\
+examples:
+  moldau users add alice --generate           shows the password once
+  moldau users add alice --password-stdin < password.txt
+  moldau users list
+  moldau users passwd alice
+  moldau users remove alice
+"""
+
+ADD_HELP = """\
+examples:
+  moldau users add alice                      asks for the password
+  moldau users add alice --generate           makes one and shows it, once
+  pass show kafka/alice | moldau users add alice --password-stdin
+
+Then say what alice may do, such as
+  moldau acls add --user alice --consumer --topic orders --group billing
+"""
+
+PASSWD_HELP = """\
+examples:
+  moldau users passwd alice --generate
+  moldau users passwd alice --password-stdin < password.txt
+
+Clients that are connected with the old password are disconnected within a second.
+"""
+
+REMOVE_HELP = """\
+examples:
+  moldau users remove alice
+
+Clients that are connected as this user are disconnected within a second. Its ACLs stay, and so do
+its delegation tokens, which log in without the user:
+  moldau acls remove --user alice
+  moldau tokens expire --owner alice
+"""
+
+MECHANISMS: Mapping[int, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+ITERATIONS = 16_384  # Kafka's maximum: guessing offline is that much slower
+SALT_BYTES = 24
+GENERATED_BYTES = 24
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = add_actions(parser, DESCRIPTION, EXAMPLES)
+    _add_with_password(add, "add", "add a user", ADD_HELP)
+    add("list", "show all users", "examples:\n  moldau users list\n", _list)
+    _add_with_password(add, "passwd", "give a user another password", PASSWD_HELP)
+    removing = add("remove", "remove users", REMOVE_HELP, _remove)
+    removing.add_argument("users", nargs="+", metavar="NAME")
+
+
+def _add_with_password(add: AddAction, name: str, summary: str, text: str) -> None:
+    parser = add(name, summary, text, _set_password)
+    parser.set_defaults(is_new=name == "add")
+    parser.add_argument("user", metavar="NAME")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--password-stdin", action="store_true", help="read it from standard input, one line"
+    )
+    source.add_argument("--generate", action="store_true", help="make one and show it once")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    return run_action(arguments)
+
+
+# --- asking ---
+
+
+def find_users(
+    cluster: Cluster, names: list[str] | None = None
+) -> dict[str, list[tuple[int, int]]]:
+    """(mechanism, iterations) of each; None: of all users. Raises ClientError."""
+    wanted = None if names is None else [UserName(name) for name in names]
+    answer = cluster.call(DescribeUserScramCredentialsRequest(wanted))
+    if answer.error_code:
+        raise refusal("users", answer.error_code, answer.error_message)
+    found = {}
+    for one in answer.results:
+        if one.error_code == ErrorCode.RESOURCE_NOT_FOUND:
+            continue
+        if one.error_code:
+            raise refusal(f"user {one.user}", one.error_code, one.error_message)
+        found[one.user] = [(each.mechanism, each.iterations) for each in one.credential_infos]
+    return dict(sorted(found.items()))
+
+
+def set_password(cluster: Cluster, user: str, password: str) -> None:
+    """Of a user that need not exist. Raises ClientError."""
+    upsertions = []
+    for number, mechanism in MECHANISMS.items():
+        salt = secrets.token_bytes(SALT_BYTES)
+        salted = salted_password(mechanism, password, salt, ITERATIONS)
+        upsertions.append(ScramCredentialUpsertion(user, number, ITERATIONS, salt, salted))
+    _alter(cluster, user, AlterUserScramCredentialsRequest(upsertions=upsertions))
+
+
+def remove_user(cluster: Cluster, user: str) -> None:
+    """Raises ClientError."""
+    found = find_users(cluster, [user])
+    if user not in found:
+        raise ClientError(f"there is no user {user}", ErrorCode.RESOURCE_NOT_FOUND)
+    _delete(cluster, user, found[user])
+
+
+def _delete(cluster: Cluster, user: str, credentials: list[tuple[int, int]]) -> None:
+    deletions = [ScramCredentialDeletion(user, kind) for kind, _ in credentials]
+    _alter(cluster, user, AlterUserScramCredentialsRequest(deletions))
+
+
+def generate_password() -> str:
+    return secrets.token_urlsafe(GENERATED_BYTES)
+
+
+def _alter(cluster: Cluster, user: str, request: AlterUserScramCredentialsRequest) -> None:
+    for result in cluster.call(request).results:
+        if result.error_code:
+            raise refusal(f"user {user}", result.error_code, result.error_message)
+
+
+# --- actions ---
+
+
+def _set_password(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    user: str = arguments.user
+    exists = user in find_users(cluster, [user])
+    if exists and arguments.is_new:
+        raise ClientError(f"user {user} exists already; `moldau users passwd` changes its password")
+    if not exists and not arguments.is_new:
+        raise ClientError(f"there is no user {user}; `moldau users add` adds it")
+    password = generate_password() if arguments.generate else _read_password(arguments)
+    set_password(cluster, user, password)
+    if arguments.json:
+        shown = {"password": password} if arguments.generate else {}
+        print_json({"user": user, "mechanisms": list(MECHANISMS.values()), **shown})
+        return 0
+    print(printable(f"user {user} added" if arguments.is_new else f"user {user}: password changed"))
+    if arguments.generate:
+        print(f"password: {password}")
+        print("It is not shown again.", file=sys.stderr)
+    return 0
+
+
+def _read_password(arguments: argparse.Namespace) -> str:
+    if arguments.password_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    elif sys.stdin.isatty():
+        password = getpass.getpass(f"password of {printable(arguments.user)}: ")
+        if password != getpass.getpass("once more: "):
+            raise ClientError("the two passwords differ, nothing was done")
+    else:
+        raise ClientError("which password? add --password-stdin or --generate")
+    if not password:
+        raise ClientError("an empty password is not accepted, nothing was done")
+    return password
+
+
+def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    found = {
+        user: {MECHANISMS.get(kind, str(kind)): count for kind, count in credentials}
+        for user, credentials in find_users(cluster).items()
+    }
+    if arguments.json:
+        print_json({"users": [{"user": one, "mechanisms": found[one]} for one in found]})
+        return 0
+    rows = [
+        (user, ", ".join(mechanisms), max(mechanisms.values(), default=None))
+        for user, mechanisms in found.items()
+    ]
+    print_table(("user", "mechanisms", "iterations"), rows)
+    return 0
+
+
+def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
+    wanted = list(dict.fromkeys(arguments.users))
+    found = find_users(cluster, wanted)
+    removed = []
+    for user in wanted:
+        try:
+            if user not in found:
+                raise ClientError(f"there is no user {user}; `moldau users list` shows them")
+            _delete(cluster, user, found[user])
+        except ClientError as error:
+            complain(error)
+        else:
+            removed.append(user)
+    show_deleted(arguments, removed)
+    if not arguments.json:
+        for user in removed:
+            _say_what_is_left(cluster, user)
+    return 0 if removed == wanted else 1
+
+
+def _say_what_is_left(cluster: Cluster, user: str) -> None:
+    """A later user of the same name would have the rights of this one, and its tokens go on."""
+    try:
+        left = len(find_acls(cluster, [AclFilter(principal=f"User:{user}")]))
+    except ClientError:  # no authorizer, or the one who removes users may not see ACLs
+        left = 0
+    if left:
+        print(
+            f"ACLs that still name {printable(user)}: {left}. `moldau acls list --user NAME` shows "
+            "them, `moldau acls remove --user NAME` removes them.",
+            file=sys.stderr,
+        )
+    try:
+        tokens = [one for one in find_tokens(cluster, [user]) if one.owner == f"User:{user}"]
+    except ClientError:  # there are none here, or the one who removes users has no business there
+        return
+    if tokens:
+        print(
+            f"Delegation tokens of {printable(user)} that still log in: {len(tokens)}. `moldau "
+            "tokens list --owner NAME` shows them, `moldau tokens expire --owner NAME` ends them.",
+            file=sys.stderr,
+        )

@@ -1,0 +1,1 @@
+"""What can be asked of a broker and done to it: typed results, no printing."""

@@ -1,0 +1,137 @@
+"""The ACLs of a running broker: asked for, made and removed. No printing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from moldau.broker.errors import ErrorCode, StoreFault
+from moldau.broker.security.acl import Acl, AclFilter
+from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
+from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.broker.wire.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+)
+from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
+from moldau.ops.client import Cluster, refusal
+
+EVERYTHING = AclFilter()
+_NO_AUTHORIZER = (
+    "start the broker with --secure, or with authorizer.class.name=standard and super.users "
+    "under [broker]"
+)
+
+
+def find_acls(cluster: Cluster, wanted: Iterable[AclFilter] = (EVERYTHING,)) -> list[Acl]:
+    """Sorted, each once. Raises ClientError."""
+    found: set[Acl] = set()
+    for one in wanted:
+        request = DescribeAclsRequest(
+            one.resource, one.name, one.pattern, one.principal, one.host,
+            one.operation, one.permission,
+        )  # fmt: skip
+        answer = cluster.call(request)
+        _check(answer.error_code, answer.error_message)
+        found.update(
+            Acl(
+                ResourceType(resource.resource_type),
+                resource.resource_name,
+                PatternType(resource.pattern_type),
+                acl.principal,
+                acl.host,
+                Operation(acl.operation),
+                Permission(acl.permission_type),
+            )
+            for resource in answer.resources
+            for acl in resource.acls
+        )
+    return sorted(found, key=_order)
+
+
+def origins(cluster: Cluster) -> dict[str, str]:
+    """Who made an ACL and when, by its text: where the broker runs on this machine, for Kafka's
+    protocol does not carry it."""
+    from moldau.ops.operations.local_store import (
+        open_store,  # redis-py takes longer than all the rest
+    )
+
+    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
+        try:
+            records = {} if store is None else store.acl_records()
+        except StoreFault:
+            return {}
+    return {
+        text: f"{time.strftime('%Y-%m-%d', time.localtime(one.created_ms / 1000))}, "
+        f"by {one.created_by.removeprefix('User:')}"
+        for text, one in records.items()
+    }
+
+
+def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
+    """Those that exist stay. Raises ClientError, when some may have been made."""
+    creations = [
+        AclCreation(
+            acl.resource, acl.name, acl.pattern, acl.principal, acl.host,
+            acl.operation, acl.permission,
+        )
+        for acl in acls
+    ]  # fmt: skip
+    for result in cluster.call(CreateAclsRequest(creations)).results:
+        _check(result.error_code, result.error_message)
+
+
+def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[Acl]:
+    """Those that were removed. Raises ClientError."""
+    requested = [
+        DeleteAclsFilter(
+            one.resource, one.name, one.pattern, one.principal, one.host,
+            one.operation, one.permission,
+        )
+        for one in wanted
+    ]  # fmt: skip
+    removed: set[Acl] = set()
+    for result in cluster.call(DeleteAclsRequest(requested)).filter_results:
+        _check(result.error_code, result.error_message)
+        for acl in result.matching_acls:
+            _check(acl.error_code, acl.error_message)
+            removed.add(_removed(acl))
+    return sorted(removed, key=_order)
+
+
+def _removed(acl: DeleteAclsMatchingAcl) -> Acl:
+    return Acl(
+        ResourceType(acl.resource_type),
+        acl.resource_name,
+        PatternType(acl.pattern_type),
+        acl.principal,
+        acl.host,
+        Operation(acl.operation),
+        Permission(acl.permission_type),
+    )
+
+
+def _order(acl: Acl) -> tuple[Any, ...]:
+    """By whom, then by what."""
+    return acl.principal, acl.resource, acl.name, acl.pattern, acl.permission, acl.operation
+
+
+def _check(code: int, message: str | None) -> None:
+    if code:
+        remedy = _NO_AUTHORIZER if code == ErrorCode.SECURITY_DISABLED else None
+        raise refusal("ACLs", code, message, remedy)
+
+
+def document(acl: Acl) -> dict[str, str]:
+    """As `--json` prints it."""
+    return {
+        "principal": acl.principal,
+        "permission": acl.permission.name,
+        "operation": acl.operation.name,
+        "resource_type": acl.resource.name,
+        "resource": acl.name,
+        "pattern": acl.pattern.name,
+        "host": acl.host,
+    }
