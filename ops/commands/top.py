@@ -24,7 +24,7 @@ from moldau.ops.command_line import discard_output, parse_duration, parsed_by, p
 from moldau.ops.commands.status import local_port, not_running
 from moldau.ops.commands.top_screen import print_overview, screen
 from moldau.ops.http.collector import Collector
-from moldau.ops.http.snapshot import Reporters, usages
+from moldau.ops.http.snapshot import usages
 from moldau.ops.operations.top import Sampled, overview
 from moldau.ops.serve.runtime import control_socket, router_socket, runtime_dir, worker_socket
 
@@ -149,19 +149,19 @@ async def sample(port: int) -> Sampled | None:
     """None: the supervisor does not answer."""
     directory = runtime_dir(os.environ)
     control = str(control_socket(directory, port))
-    status = await Reporters(control, [], []).status()
+    status = await Collector(control, [], []).status()
     if status is None:
         return None
     processes = status.processes
     workers = [each.index for each in processes if each.role == "worker"]
     routers = [each.index for each in processes if each.role == "router"]
-    reporters = Reporters(
+    collector = Collector(
         control,
         [str(worker_socket(directory, port, index)) for index in workers],
         [str(router_socket(directory, port, index)) for index in routers],
     )
-    reports = await Collector(reporters).ask()
-    return Sampled(time.monotonic(), reports, usages(reports.status))
+    snapshot = await collector.collect()
+    return Sampled(time.monotonic(), snapshot, usages(snapshot.status))
 
 
 @contextmanager

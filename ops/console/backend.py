@@ -49,14 +49,14 @@ class Backend:
     def __init__(
         self,
         port: int,
-        reports: Callable[[], Awaitable[Snapshot]],
+        snapshot: Callable[[], Awaitable[Snapshot]],
         sockets: Callable[[], LocalSockets | None],
         logins: Logins | None = None,
     ) -> None:
         """`port`: the bootstrap port. `logins`: None where there are no logins."""
         self.port = port
         self.logins = logins
-        self._reports = RecentSnapshot(reports)
+        self._snapshot = RecentSnapshot(snapshot)
         self.hues = Hues()
         self._history = History()
         self._group_events = GroupEventLog()
@@ -71,16 +71,16 @@ class Backend:
 
     async def index(self) -> Index:
         """What the processes report, arranged for pages. Raises ClientError."""
-        reports, session = await self.reports(), self._session()
+        snapshot, session = await self.snapshot(), self._session()
         if session is not None and not session.visible.everything:
-            return session.shown.index(reports)
-        if self._index is None or self._index.reports is not reports:
-            self._index = Index(reports)
+            return session.shown.index(snapshot)
+        if self._index is None or self._index.snapshot is not snapshot:
+            self._index = Index(snapshot)
         return self._index
 
     def changed(self) -> None:
         """A page has changed something: the next one must show it."""
-        self._reports.forget()
+        self._snapshot.forget()
         if (session := self._session()) is not None:
             session.visible_at = float("-inf")
 
@@ -123,13 +123,13 @@ class Backend:
             client_id=CLIENT_ID,
         )
 
-    async def reports(self) -> Snapshot:
+    async def snapshot(self) -> Snapshot:
         """What processes report, as far as the visitor may see it. Raises ClientError."""
         session = self._session()
         if session is None:
-            return await self._reports()
+            return await self._snapshot()
         await self._see(session)
-        return session.shown.reports(await self._reports(), session.visible)
+        return session.shown.snapshot(await self._snapshot(), session.visible)
 
     @property
     def history(self) -> History | VisibleHistory:
@@ -175,9 +175,9 @@ class Backend:
         """Remember the reports now and then: the last hour, for the charts."""
         loop = asyncio.get_running_loop()
         while True:
-            reports = await self._reports.renew()
-            self._history.add(loop.time(), time.time(), reports)
-            self._samples.append(Sampled(loop.time(), reports, usages(reports.status)))
+            snapshot = await self._snapshot.renew()
+            self._history.add(loop.time(), time.time(), snapshot)
+            self._samples.append(Sampled(loop.time(), snapshot, usages(snapshot.status)))
             await asyncio.sleep(SAMPLE_EVERY_S)
 
     # --- sessions ---

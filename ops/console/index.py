@@ -69,13 +69,13 @@ class Page(NamedTuple):
 
 
 class Index:
-    def __init__(self, reports: Snapshot) -> None:
-        self.reports = reports
-        self._documents = [document for document in reports.workers if document is not None]
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._documents = [document for document in snapshot.workers if document is not None]
 
     @cached_property
     def lags(self) -> Lags:
-        return Lags(self.reports)
+        return Lags(self.snapshot)
 
     @cached_property
     def partitions(self) -> dict[str, list[PartitionRow]]:
@@ -95,7 +95,7 @@ class Index:
         """With the worker that coordinates them."""
         return {
             group.group: (worker, group)
-            for worker, document in enumerate(self.reports.workers)
+            for worker, document in enumerate(self.snapshot.workers)
             if document is not None
             for group in document.groups
         }
@@ -187,7 +187,7 @@ class Index:
             groups[slot] += 1
             members[slot] += group.members
         most = max(members) or 1
-        workers = max(len(self.reports.workers), 1)
+        workers = max(len(self.snapshot.workers), 1)
         return [
             Slot(slot, slot % workers, groups[slot], members[slot],
                  0 if not members[slot] else 1 + round(4 * members[slot] / most))

@@ -24,8 +24,8 @@ from moldau.ops.client import AuthenticationFailed, Connection
 from moldau.ops.client.security import PLAIN, Sasl
 from moldau.ops.console.threads import Threads
 from moldau.ops.console.visible import Visible, merged
+from moldau.ops.http.collector import PATIENCE_S, ask_process
 from moldau.ops.http.settings import ConsoleLogin
-from moldau.ops.http.snapshot import PATIENCE_S, ask_process
 
 TIMEOUT_S = 10.0
 MAX_AT_ONCE = 16

@@ -40,7 +40,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 def measures(
-    reports: Snapshot, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
+    snapshot: Snapshot, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
 ) -> list[Measure]:
     """By client id, of the clients that are members of the group."""
     by_id: set[str] = set()
@@ -50,7 +50,7 @@ def measures(
         by_id.add(member_id)
         by_client.setdefault((str(each["client_id"]), host), []).append(member_id)
     found = []
-    for row in clients_of(reports):
+    for row in clients_of(snapshot):
         said = row.resource
         if row.is_over or said.get("group_id", group) != group:
             continue

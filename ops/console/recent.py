@@ -1,4 +1,4 @@
-"""Snapshot that pages share for a moment.
+"""A snapshot that pages share for a moment.
 
 With thousands of groups a report is work for every process of the broker. Pages then show the last
 one for a while, in proportion to the time that asking took, and it is renewed in the background; a

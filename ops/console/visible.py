@@ -39,17 +39,17 @@ def merged(answers: Sequence[VisibleNames]) -> Visible:
     )
 
 
-def visible_reports(reports: Snapshot, visible: Visible) -> Snapshot:
+def visible_snapshot(snapshot: Snapshot, visible: Visible) -> Snapshot:
     if visible.everything:
-        return reports
-    status = reports.status
+        return snapshot
+    status = snapshot.status
     if status is not None and not visible.cluster:
         status = Status([], {})
     return msgspec.structs.replace(
-        reports,
+        snapshot,
         status=status,
-        workers=[each and _visible_document(each, visible) for each in reports.workers],
-        routers=[each and Document(is_ready=each.is_ready) for each in reports.routers],
+        workers=[each and _visible_document(each, visible) for each in snapshot.workers],
+        routers=[each and Document(is_ready=each.is_ready) for each in snapshot.routers],
     )
 
 
@@ -115,20 +115,20 @@ class Shown:
 
     def __init__(self) -> None:
         self._source: tuple[Snapshot, Visible] | None = None
-        self._reports: Snapshot | None = None
+        self._snapshot: Snapshot | None = None
         self._index: Index | None = None
 
-    def reports(self, reports: Snapshot, visible: Visible) -> Snapshot:
+    def snapshot(self, snapshot: Snapshot, visible: Visible) -> Snapshot:
         source = self._source
-        is_same = source is not None and source[0] is reports and source[1] == visible
-        if self._reports is None or not is_same:
-            self._source = reports, visible
-            self._reports = visible_reports(reports, visible)
-        return self._reports
+        is_same = source is not None and source[0] is snapshot and source[1] == visible
+        if self._snapshot is None or not is_same:
+            self._source = snapshot, visible
+            self._snapshot = visible_snapshot(snapshot, visible)
+        return self._snapshot
 
-    def index(self, reports: Snapshot) -> Index:
-        if self._index is None or self._index.reports is not reports:
-            self._index = Index(reports)
+    def index(self, snapshot: Snapshot) -> Index:
+        if self._index is None or self._index.snapshot is not snapshot:
+            self._index = Index(snapshot)
         return self._index
 
 

@@ -18,7 +18,7 @@ from moldau.ops.http.collector import Collector
 from moldau.ops.http.families import families
 from moldau.ops.http.prometheus import CONTENT_TYPE, text_of
 from moldau.ops.http.requests import Requests, TooManyRequests
-from moldau.ops.http.snapshot import Reporters, Snapshot, usages
+from moldau.ops.http.snapshot import Snapshot, usages
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -37,9 +37,8 @@ class Answer(NamedTuple):
 
 
 class HttpApp:
-    def __init__(self, reporters: Reporters) -> None:
-        self._reporters = reporters
-        self._reporting = Collector(reporters)
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
         self.console: AsgiApp | None = None
         self.why_no_console = NOT_INSTALLED
         self._requests = Requests()
@@ -77,30 +76,30 @@ class HttpApp:
         except TooManyRequests:
             await _send(send, Answer(503, BUSY))
 
-    async def reports(self) -> Snapshot:
+    async def snapshot(self) -> Snapshot:
         """The processes are asked once for all that ask at the same time."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._reporting.ask())
+            self._asking = asyncio.ensure_future(self._collector.collect())
         return await asyncio.shield(self._asking)
 
     async def metrics(self) -> Answer:
-        reports = await self.reports()
-        found = families(reports, usages(reports.status), self._build)
+        snapshot = await self.snapshot()
+        found = families(snapshot, usages(snapshot.status), self._build)
         return Answer(200, text_of(found).encode(), CONTENT_TYPE)
 
     async def livez(self) -> Answer:
-        if await self._reporters.status() is None:
+        if await self._collector.status() is None:
             return Answer(503, b"the supervisor does not answer\n")
         return Answer(200, b"ok\n")
 
     async def readyz(self) -> Answer:
-        found = health.problems(await self.reports())
+        found = health.problems(await self.snapshot())
         if found:
             return Answer(503, ("; ".join(found) + "\n").encode())
         return Answer(200, b"ok\n")
 
     async def healthz(self) -> Answer:
-        facts = health.facts(await self.reports())
+        facts = health.facts(await self.snapshot())
         body = msgspec.json.encode(facts) + b"\n"
         return Answer(503 if facts["problems"] else 200, body, "application/json")
 

@@ -27,9 +27,9 @@ _RESERVED = {*_LABELS, _GROUP, "job", "instance", "le", "quantile"}
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 
 
-def clients_of(reports: Snapshot) -> list[ClientRow]:
+def clients_of(snapshot: Snapshot) -> list[ClientRow]:
     """The last push of every client, the latest first."""
-    rows = [row for each in reports.workers if each is not None for row in each.clients]
+    rows = [row for each in snapshot.workers if each is not None for row in each.clients]
     rows.sort(key=lambda row: row.pushed_ms, reverse=True)
     found: dict[tuple[str, str], ClientRow] = {}
     for row in rows:
@@ -37,11 +37,11 @@ def clients_of(reports: Snapshot) -> list[ClientRow]:
     return list(found.values())
 
 
-def client_families(reports: Snapshot) -> list[Family]:
+def client_families(snapshot: Snapshot) -> list[Family]:
     kinds: dict[str, Kind] = {}
     samples: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]] = {}
     left = MAX_SERIES
-    for row in clients_of(reports):
+    for row in clients_of(snapshot):
         who = (
             row.client_id,
             row.instance_id,

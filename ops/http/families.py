@@ -33,23 +33,23 @@ _BY_COMMITTED = ("consumergroup", "topic", "partition")
 
 
 def families(
-    reports: Snapshot, usages: Mapping[tuple[str, int], Usage], build: tuple[str, str]
+    snapshot: Snapshot, usages: Mapping[tuple[str, int], Usage], build: tuple[str, str]
 ) -> list[Family]:
     """`build`: the versions of Moldau and of Python."""
-    store = str((reports.status.store if reports.status else {}).get("kind", ""))
+    store = str((snapshot.status.store if snapshot.status else {}).get("kind", ""))
     found = [
         gauge("moldau_build_info", "Versions; always 1.", ("version", "python", "store"),
               [Sample((*build, store), 1)]),
-        *_process_families(reports, usages),
-        *_disk_families(reports.status),
+        *_process_families(snapshot, usages),
+        *_disk_families(snapshot.status),
     ]  # fmt: skip
-    for role, documents in (("worker", reports.workers), ("router", reports.routers)):
+    for role, documents in (("worker", snapshot.workers), ("router", snapshot.routers)):
         for index, document in enumerate(documents):
             if document is not None:
                 found += [_labelled(family, role, index) for family in document.families]
-    lags = Lags(reports)
-    found += _topic_families(lags.partitions, len(reports.workers))
-    return found + _group_families(lags) + client_families(reports)
+    lags = Lags(snapshot)
+    found += _topic_families(lags.partitions, len(snapshot.workers))
+    return found + _group_families(lags) + client_families(snapshot)
 
 
 def gauge(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
@@ -78,14 +78,14 @@ def _labelled(family: Family, role: str, index: int) -> Family:
 # --- processes ---
 
 
-def _process_families(reports: Snapshot, usages: Mapping[tuple[str, int], Usage]) -> list[Family]:
+def _process_families(snapshot: Snapshot, usages: Mapping[tuple[str, int], Usage]) -> list[Family]:
     up = [
         Sample((role, str(index)), float(document is not None))
-        for role, documents in (("worker", reports.workers), ("router", reports.routers))
+        for role, documents in (("worker", snapshot.workers), ("router", snapshot.routers))
         for index, document in enumerate(documents)
     ]
-    up.append(Sample(("supervisor", "0"), float(reports.status is not None)))
-    status = reports.status or Status([], {})
+    up.append(Sample(("supervisor", "0"), float(snapshot.status is not None)))
+    status = snapshot.status or Status([], {})
     restarts = [
         Sample((each.role, str(each.index)), each.restarts)
         for each in status.processes

@@ -32,19 +32,19 @@ class Lag(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lags:
-    def __init__(self, reports: Snapshot) -> None:
-        documents = [document for document in reports.workers if document is not None]
+    def __init__(self, snapshot: Snapshot) -> None:
+        documents = [document for document in snapshot.workers if document is not None]
         self.partitions = [row for each in documents for row in each.partitions]
         self.groups = [row for each in documents for row in each.groups]
         self._rows: dict[tuple[str, int], PartitionRow] = {
             (row.topic, row.partition): row for row in self.partitions
         }
-        self._times = reports.times
-        self._counts = reports.counts
+        self._times = snapshot.times
+        self._counts = snapshot.counts
         self.uncounted = {  # topics whose offsets do not count records
             row.topic for row in self.partitions if not row.has_consecutive_offsets
         }
-        self._clock_ms = reports.clock_ms
+        self._clock_ms = snapshot.clock_ms
 
     def of(self, group: GroupRow) -> Iterator[Lag]:
         rows = self._rows
@@ -76,17 +76,19 @@ class Lags:
         """Of the worst partition; None: of none of them it is known."""
         return worst(each.seconds for each in self.of(group))
 
-    def waiting(self) -> Iterator[tuple[int, Place]]:
-        """The first record of each partition that a group has not committed, with its leader."""
+    def to_time(self) -> Iterator[tuple[int, Place, None]]:
+        """The first record of each partition that a group has not committed, with its leader.
+        A record's timestamp never changes."""
         rows = self._rows
         for group in self.groups:
             for each in group.committed:
                 row = rows.get((each.topic, each.partition))
                 if row is not None and each.offset < row.end and row.start < row.end:
-                    yield row.leader, (each.topic, each.partition, max(each.offset, row.start))
+                    place = (each.topic, each.partition, max(each.offset, row.start))
+                    yield row.leader, place, None
 
-    def to_count(self) -> Iterator[tuple[PartitionRow, Behind]]:
-        """Where the leader has to count."""
+    def to_count(self) -> Iterator[tuple[int, Behind, tuple[int, int]]]:
+        """Where the leader has to count. A count is true while neither end nor size changes."""
         if not self.uncounted:
             return
         for group in self.groups:
@@ -94,7 +96,8 @@ class Lags:
                 if each.topic in self.uncounted:
                     row = self._rows.get((each.topic, each.partition))
                     if row is not None and each.offset < row.end:
-                        yield row, (each.topic, each.partition, group.group, each.offset)
+                        behind = (each.topic, each.partition, group.group, each.offset)
+                        yield row.leader, behind, (row.end, row.records)
 
 
 def worst(ages: Iterable[float | None]) -> float | None:

@@ -1,45 +1,52 @@
-"""Which records are waited for: the first one a group has not committed, of each partition.
+"""What leaders have answered about the lag of groups: timestamps and counts of records. Pure.
 
-The leaders are asked for their timestamps. A timestamp never changes, so it is kept while the
-record is waited for, and a group that stands still costs nothing. What is asked at a time is
-bounded; the rest has its turn the next time. Pure.
+An answer is kept while it stays true, so a group that stands still costs nothing. A question is
+bounded; the starting point rotates so that every entry gets its turn.
 """
 
 from __future__ import annotations
 
-from moldau.broker.metrics.record_times import MAX_PLACES, Place, Times
-from moldau.ops.http.lag import Lags
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Generic, TypeVar
 
-MAX_KNOWN = 100_000
+MAX_KEPT = 100_000
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-class KnownTimes:
-    def __init__(self) -> None:
-        self.times: dict[Place, int] = {}  # milliseconds since 1970; -1: it has none
+class LagCache(Generic[Key]):
+    def __init__(self, max_asked: int) -> None:
+        """`max_asked`: the most keys in one question to a leader."""
+        self.answers: dict[Key, int] = {}
+        self._states: dict[Key, object] = {}
+        self._max_asked = max_asked
         self._turn = 0
 
-    def wanted(self, lags: Lags) -> dict[int, list[Place]]:
-        """What to ask, by leader. What is not waited for any more is forgotten."""
-        known = self.times
-        kept: dict[Place, int] = {}
-        wanted: dict[int, dict[Place, None]] = {}
-        for leader, place in lags.waiting():
-            if place in known:
-                if len(kept) < MAX_KNOWN:
-                    kept[place] = known[place]
-            else:
-                wanted.setdefault(leader, {})[place] = None
-        self.times = kept
+    def missing(self, wanted: Iterable[tuple[int, Key, object]]) -> dict[int, list[Key]]:
+        """What to ask, by leader; drops answers that are stale or no longer wanted.
+
+        `wanted`: leader, key, and the state in which an answer is true.
+        """
+        kept: dict[Key, int] = {}
+        states: dict[Key, object] = {}
+        missing: dict[int, dict[Key, None]] = {}
+        for leader, key, state in wanted:
+            states[key] = state
+            if key not in self.answers or self._states[key] != state:
+                missing.setdefault(leader, {})[key] = None
+            elif len(kept) < MAX_KEPT:
+                kept[key] = self.answers[key]
+        self.answers, self._states = kept, states
         self._turn += 1
-        return {leader: self._some(list(places)) for leader, places in wanted.items()}
+        return {leader: self._some(list(keys)) for leader, keys in missing.items()}
 
-    def _some(self, places: list[Place]) -> list[Place]:
-        if len(places) <= MAX_PLACES:
-            return places
-        first = self._turn * MAX_PLACES % len(places)
-        return (places[first:] + places[:first])[:MAX_PLACES]
+    def _some(self, keys: list[Key]) -> list[Key]:
+        most = self._max_asked
+        first = self._turn * (most if len(keys) > most else 1) % len(keys)
+        return (keys[first:] + keys[:first])[:most]
 
-    def answered(self, places: list[Place], times: Times) -> None:
-        for place, found in zip(places, times, strict=False):
-            if found is not None:
-                self.times[place] = found
+    def add(self, asked: Sequence[Key], answers: Sequence[int | None]) -> None:
+        """None: the leader had no time for it, and is asked again."""
+        for key, answer in zip(asked, answers, strict=False):
+            if answer is not None:
+                self.answers[key] = answer

@@ -24,9 +24,9 @@ from moldau.broker.security.identity import ENDED_SESSIONS, decode_ended
 from moldau.broker.settings.processes import Listener
 from moldau.broker.tls.certificates import Certificates
 from moldau.ops.http.app import HttpApp
+from moldau.ops.http.collector import Collector
 from moldau.ops.http.connections import BoundedProtocol
 from moldau.ops.http.settings import HttpSettings
-from moldau.ops.http.snapshot import Reporters
 from moldau.router.workers import Workers
 
 logger = logging.getLogger("moldau.http")
@@ -58,8 +58,8 @@ def main() -> None:
 
 
 async def _serve(settings: HttpSettings) -> None:
-    reporters = Reporters(settings.control_socket, settings.worker_sockets, settings.router_sockets)
-    app = HttpApp(reporters)
+    collector = Collector(settings.control_socket, settings.worker_sockets, settings.router_sockets)
+    app = HttpApp(collector)
     background = _add_console(app, settings)
     context = None
     if settings.tls is not None:
@@ -111,7 +111,7 @@ def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None
         logins = Logins(settings.login, settings.worker_sockets)
     backend = Backend(
         settings.port,
-        app.reports,
+        app.snapshot,
         lambda: find_local_broker(settings.port, settings.router_ports),
         logins,
     )

@@ -28,18 +28,18 @@ Key = tuple[str, int]  # role and index
 
 class Sampled(NamedTuple):
     at: float  # seconds of a clock that never goes back
-    reports: Snapshot
+    snapshot: Snapshot
     usages: dict[Key, Usage]
 
 
 def overview(before: Sampled, after: Sampled) -> dict[str, Any]:
     seconds = max(after.at - before.at, 1e-3)
-    rates = _Rates(before.reports, after.reports, seconds)
-    lags = Lags(after.reports)
-    memory, limit = store_memory(after.reports)
+    rates = _Rates(before.snapshot, after.snapshot, seconds)
+    lags = Lags(after.snapshot)
+    memory, limit = store_memory(after.snapshot)
     return {
         "interval_s": round(seconds, 3),
-        "problems": health.problems(after.reports),
+        "problems": health.problems(after.snapshot),
         "requests_per_s": rates.total(REQUESTS),
         "records_in_per_s": rates.total(RECORDS_IN),
         "bytes_in_per_s": rates.total(BYTES_IN),
@@ -57,23 +57,23 @@ def overview(before: Sampled, after: Sampled) -> dict[str, Any]:
 def process_figures(before: Sampled, after: Sampled) -> dict[Key, dict[str, Any]]:
     """By role and index, as `processes` of the overview."""
     seconds = max(after.at - before.at, 1e-3)
-    rates = _Rates(before.reports, after.reports, seconds)
+    rates = _Rates(before.snapshot, after.snapshot, seconds)
     found = _processes(before, after, rates, seconds)
     return {(each["role"], each["index"]): each for each in found}
 
 
-def store_memory(reports: Snapshot) -> tuple[int | None, int | None]:
+def store_memory(snapshot: Snapshot) -> tuple[int | None, int | None]:
     """What the store uses, and its limit (0: none)."""
-    documents = dict(_documents(reports))
+    documents = dict(_documents(snapshot))
     return _gauge(documents, STORE_MEMORY), _gauge(documents, STORE_LIMIT)
 
 
 def _processes(
     before: Sampled, after: Sampled, rates: _Rates, seconds: float
 ) -> list[dict[str, Any]]:
-    status = after.reports.status
-    pids = _pids(before.reports)
-    documents = dict(_documents(after.reports))
+    status = after.snapshot.status
+    pids = _pids(before.snapshot)
+    documents = dict(_documents(after.snapshot))
     found = []
     for each in status.processes if status is not None else ():
         key = (each.role, each.index)
@@ -190,8 +190,8 @@ class _Rates:
         return None, None
 
 
-def _documents(reports: Snapshot) -> Iterator[tuple[Key, Document]]:
-    for role, documents in (("worker", reports.workers), ("router", reports.routers)):
+def _documents(snapshot: Snapshot) -> Iterator[tuple[Key, Document]]:
+    for role, documents in (("worker", snapshot.workers), ("router", snapshot.routers)):
         for index, document in enumerate(documents):
             if document is not None:
                 yield (role, index), document
@@ -201,8 +201,8 @@ def _families(document: Document, name: str) -> Iterator[Family]:
     return (family for family in document.families if family.name == name)
 
 
-def _pids(reports: Snapshot) -> dict[Key, int | None]:
-    status = reports.status
+def _pids(snapshot: Snapshot) -> dict[Key, int | None]:
+    status = snapshot.status
     return {(each.role, each.index): each.pid for each in (status.processes if status else ())}
 
 

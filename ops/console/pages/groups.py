@@ -72,7 +72,7 @@ def routes(console: Console) -> list[BaseRoute]:
         ages = known.ages(name)
         return console.page(
             request, template, title=name, group=group, ages=ages, oldest=worst(ages.values()),
-            measures=measured(known.reports, group),
+            measures=measured(known.snapshot, group),
             hues=backend.hues.of(name, [each["member_id"] for each in group["members"]]),
         )  # fmt: skip
 
@@ -80,7 +80,7 @@ def routes(console: Console) -> list[BaseRoute]:
         """Everything that a member has pushed of its own metrics."""
         name, wanted = request.path_params["group"], request.query_params.get("client", "")
         group = await backend.ask(lambda cluster: described(cluster, backend.as_operator(), name))
-        known = measured(await backend.reports(), group)
+        known = measured(await backend.snapshot(), group)
         found = next((each for each in known if each.instance_id == wanted), None)
         if found is None:
             raise ClientError(
@@ -150,9 +150,9 @@ def _url(group: str) -> str:
     return f"/groups/{quote(group, safe='')}"
 
 
-def measured(reports: Snapshot, group: dict[str, Any]) -> list[Measure]:
+def measured(snapshot: Snapshot, group: dict[str, Any]) -> list[Measure]:
     """What the members of a group that was described measure themselves."""
-    return measures(reports, group["group"], group["members"], int(time.time() * 1000))
+    return measures(snapshot, group["group"], group["members"], int(time.time() * 1000))
 
 
 def described(cluster: Cluster, operator: Cluster, name: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from moldau.ops.operations.top import store_memory
 def routes(console: Console) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         index = await console.backend.index()
-        reports = index.reports
+        snapshot = index.snapshot
         history = console.backend.history
         # The page asks for its changing part again, alone.
         template = "overview_live.html" if request.query_params.get("live") else "overview.html"
@@ -22,16 +22,16 @@ def routes(console: Console) -> list[BaseRoute]:
             request,
             template,
             title="Overview",
-            problems=health.problems(reports),
-            processes=reports.status.processes if reports.status is not None else [],
-            store=reports.status.store if reports.status is not None else {},
+            problems=health.problems(snapshot),
+            processes=snapshot.status.processes if snapshot.status is not None else [],
+            store=snapshot.status.store if snapshot.status is not None else {},
             slots=index.slots,
             rates=history.record_rates(),
             request_rates=history.request_rates(),
             totals=index.totals,
             figures=console.backend.figures(),
-            memory=store_memory(reports),
-            workers=len(reports.workers),
+            memory=store_memory(snapshot),
+            workers=len(snapshot.workers),
         )
 
     return [Route("/", show)]

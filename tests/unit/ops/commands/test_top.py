@@ -44,8 +44,8 @@ def worker(requests: int, orders: int, lag_counts: list[int], lag_total: float) 
 
 def sampled(at: float, pid: int, cpu: float, document: Document | None) -> Sampled:
     status = Status([Process("worker", 0, pid, 9093, at, 0, "running")], {})
-    reports = Snapshot(status, [document], [Document()])
-    return Sampled(at, reports, {("worker", 0): Usage(cpu, 1000, 5)})
+    snapshot = Snapshot(status, [document], [Document()])
+    return Sampled(at, snapshot, {("worker", 0): Usage(cpu, 1000, 5)})
 
 
 def between(before: Sampled, after: Sampled) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def test_the_history_is_bounded_and_forgets_what_is_gone() -> None:
     many = [row(f"t{number}") for number in range(MAX_SERIES + 10)]
     history.add(0.0, 0.0, Snapshot(None, [Document(partitions=many)], []))
     for number in range(1, POINTS + 70):
-        reports = Snapshot(None, [Document(partitions=[row("t0", end=number * 10)])], [])
-        history.add(number * 5.0, number * 5.0, reports)
+        snapshot = Snapshot(None, [Document(partitions=[row("t0", end=number * 10)])], [])
+        history.add(number * 5.0, number * 5.0, snapshot)
     assert len(history.points) == POINTS
     assert history.record_rates("t1") == []
     assert history.record_rates("t0") == [2.0] * (POINTS - 1)

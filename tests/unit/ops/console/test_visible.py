@@ -22,7 +22,7 @@ from moldau.ops.console.visible import (
     VisibleHistory,
     merged,
     visible_events,
-    visible_reports,
+    visible_snapshot,
 )
 from moldau.ops.http.lag import Lags
 from moldau.ops.http.snapshot import Process, Snapshot, Status
@@ -34,7 +34,7 @@ ALL = Visible({"open", "secret"}, {"readers", "both"}, cluster=True)
 SOME = Visible({"open"}, {"both"}, cluster=False)
 
 
-def reports(end: int = 10) -> Snapshot:
+def snapshot(end: int = 10) -> Snapshot:
     document = Document(
         families=[FAMILY],
         partitions=[
@@ -52,7 +52,7 @@ def reports(end: int = 10) -> Snapshot:
 
 
 def test_reports_have_what_the_user_may_describe() -> None:
-    seen = visible_reports(reports(), SOME)
+    seen = visible_snapshot(snapshot(), SOME)
     document = seen.workers[0]
     assert document is not None
     assert [row.topic for row in document.partitions] == ["open"]
@@ -68,23 +68,23 @@ def test_reports_have_what_the_user_may_describe() -> None:
 
 
 def test_who_may_describe_everything_sees_everything() -> None:
-    seen = visible_reports(reports(), ALL)
+    seen = visible_snapshot(snapshot(), ALL)
     assert seen.status == STATUS
-    given, document = reports().workers[0], seen.workers[0]
+    given, document = snapshot().workers[0], seen.workers[0]
     assert given is not None
     assert document is not None
     assert (document.partitions, document.groups) == (given.partitions, given.groups)
 
 
 def test_nothing_is_nothing() -> None:
-    document = visible_reports(reports(), NOTHING).workers[0]
+    document = visible_snapshot(snapshot(), NOTHING).workers[0]
     assert document == Document()
 
 
 def test_history_is_that_of_visible_topics_and_groups() -> None:
     history = History()
     for second in range(3):
-        found = reports(10 * (second + 1))
+        found = snapshot(10 * (second + 1))
         history.add(float(second), float(second), replace(found, workers=found.workers[:1]))
     everything, some = VisibleHistory(history, ALL), VisibleHistory(history, SOME)
     assert everything.record_rates() == history.record_rates() == [40.0, 40.0]
@@ -130,9 +130,9 @@ def test_what_workers_answer_is_added_up() -> None:
 
 
 def test_everything_is_not_copied() -> None:
-    given = reports()
+    given = snapshot()
     everything = Visible(set(), set(), cluster=True, everything=True)
-    assert visible_reports(given, everything) is given
+    assert visible_snapshot(given, everything) is given
 
 
 def test_clients_are_those_of_visible_groups() -> None:
@@ -145,7 +145,7 @@ def test_clients_are_those_of_visible_groups() -> None:
         ClientRow("i", "c", "h", "", "", 1, said, False, values)
         for said in ({"group_id": "both"}, {"group_id": "readers"}, {})
     ]
-    seen = visible_reports(Snapshot(STATUS, [Document(clients=rows)], []), SOME)
+    seen = visible_snapshot(Snapshot(STATUS, [Document(clients=rows)], []), SOME)
     assert seen.workers[0] is not None
     (client,) = seen.workers[0].clients
     assert client.resource == {"group_id": "both"}

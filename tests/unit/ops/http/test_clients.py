@@ -28,7 +28,7 @@ def value(name: str, number: float, is_counter: bool = False, **attributes: str)
     return ClientValue(name, tuple(attributes.items()), number, is_counter)
 
 
-def reports(*workers: list[ClientRow]) -> Snapshot:
+def snapshot(*workers: list[ClientRow]) -> Snapshot:
     documents = [decode(encode(Document(clients=rows))) for rows in workers]
     return Snapshot(None, [*documents, None], [])
 
@@ -44,7 +44,7 @@ WHO = (
 
 
 def test_metrics_have_the_labels_of_the_client_and_their_own() -> None:
-    found = reports(
+    found = snapshot(
         [
             row(
                 "i",
@@ -65,13 +65,13 @@ def test_metrics_have_the_labels_of_the_client_and_their_own() -> None:
 
 def test_the_last_push_of_a_client_counts_whichever_worker_got_it() -> None:
     old, new = row("i", value("a", 1), pushed_ms=1), row("i", value("a", 2), pushed_ms=2)
-    assert lines(reports([old], [new])) == lines(reports([new], [old]))
-    assert lines(reports([old], [new])) == [f"moldau_client_a{{{WHO}}} 2"]
+    assert lines(snapshot([old], [new])) == lines(snapshot([new], [old]))
+    assert lines(snapshot([old], [new])) == [f"moldau_client_a{{{WHO}}} 2"]
 
 
 def test_what_clients_say_is_escaped_and_no_series_is_there_twice() -> None:
     evil = row("i", value("a.b", 1), value("a_b", 2), client_id='"} 1\nmoldau_up 0')
-    (only,) = lines(reports([evil]))
+    (only,) = lines(snapshot([evil]))
     assert only.startswith('moldau_client_a_b{client_id="\\"} 1\\nmoldau_up 0",')
     assert only.endswith(" 1")
 
@@ -80,7 +80,7 @@ def test_there_are_so_many_series_and_no_more(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(clients, "MAX_SERIES", 3)
     late = row("late", value("a", 1), value("b", 1), pushed_ms=9)
     early = row("early", value("a", 1), value("b", 1), pushed_ms=1)
-    found = lines(reports([early, late]))
+    found = lines(snapshot([early, late]))
     assert len(found) == 3
     assert sum('"late"' in each for each in found) == 2
 
@@ -93,7 +93,7 @@ def member(member_id: str, client_id: str = "c", host: str = "/10.0.0.1") -> dic
 
 
 def of(rows: list[ClientRow], *members: dict[str, str]) -> list[tuple[str, str]]:
-    found = measures(reports(rows), "g", members, 3000)
+    found = measures(snapshot(rows), "g", members, 3000)
     return [(each.instance_id, each.member_id) for each in found]
 
 
@@ -120,7 +120,7 @@ def test_the_worst_node_is_shown() -> None:
         value(name, 31.25, node_id="1"),
         value("consumer.poll.idle.ratio.avg", 0.344),
     )
-    (found,) = measures(reports([client]), "g", [member("m")], 3000)
+    (found,) = measures(snapshot([client]), "g", [member("m")], 3000)
     assert found.shown == {"poll idle": "34%", "requests": "31.2 ms"}
     assert found.seconds_ago == 2
     assert (f"{name} node_id=1", "31.25") in found.every

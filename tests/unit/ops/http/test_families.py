@@ -27,9 +27,9 @@ def worker(**facts: object) -> Document:
     return decode(encode(Document(**facts)))  # type: ignore[arg-type]
 
 
-def found(reports: Snapshot, name: str) -> dict[tuple[str, ...], float]:
+def found(snapshot: Snapshot, name: str) -> dict[tuple[str, ...], float]:
     usages = {("worker", 0): Usage(1.5, 1000, 7)}
-    every = families(reports, usages, ("1.0", "3.11"))
+    every = families(snapshot, usages, ("1.0", "3.11"))
     return {s.labels: s.value for each in every if each.name == name for s in each.samples}
 
 
@@ -55,14 +55,14 @@ def test_lag_joins_what_owners_of_groups_and_leaders_of_partitions_know() -> Non
             PartitionRow("orders", 1, 30, 50, 1, 1),
         ]
     )
-    reports = Snapshot(STATUS, [owner, leader], [Document()])
-    assert found(reports, "kafka_consumergroup_lag") == {
+    snapshot = Snapshot(STATUS, [owner, leader], [Document()])
+    assert found(snapshot, "kafka_consumergroup_lag") == {
         ("billing", "orders", "0"): 60,
         ("billing", "orders", "1"): 20,
     }
-    assert found(reports, "kafka_consumergroup_lag_sum") == {("billing", "orders"): 80}
-    assert found(reports, "kafka_consumergroup_members") == {("billing",): 2}
-    assert found(reports, "kafka_topic_partitions") == {("orders",): 2}
+    assert found(snapshot, "kafka_consumergroup_lag_sum") == {("billing", "orders"): 80}
+    assert found(snapshot, "kafka_consumergroup_members") == {("billing",): 2}
+    assert found(snapshot, "kafka_topic_partitions") == {("orders",): 2}
 
 
 def test_lag_in_seconds_is_that_of_the_worst_partition() -> None:
@@ -83,31 +83,31 @@ def test_lag_in_seconds_is_that_of_the_worst_partition() -> None:
     document = worker(partitions=rows, groups=[GroupRow("billing", "Stable", 1, committed)])
     # What was removed before the log start is not waited for.
     times = {("orders", 0, 40): 8_000, ("orders", 1, 30): 4_000, ("orders", 2, 9): -1}
-    reports = Snapshot(STATUS, [document], [Document()], times, clock_ms=10_000)
-    assert found(reports, "moldau_consumergroup_lag_seconds") == {
+    snapshot = Snapshot(STATUS, [document], [Document()], times, clock_ms=10_000)
+    assert found(snapshot, "moldau_consumergroup_lag_seconds") == {
         ("billing", "orders"): 6.0,
         ("billing", "done"): 0.0,
     }
 
 
 def test_a_process_that_does_not_answer_is_not_up() -> None:
-    reports = Snapshot(STATUS, [None, worker()], [None])
-    assert found(reports, "moldau_up") == {
+    snapshot = Snapshot(STATUS, [None, worker()], [None])
+    assert found(snapshot, "moldau_up") == {
         ("worker", "0"): 0,
         ("worker", "1"): 1,
         ("router", "0"): 0,
         ("supervisor", "0"): 1,
     }
-    assert found(reports, "moldau_process_restarts_total") == {("worker", "0"): 2}
-    assert found(reports, "moldau_process_cpu_seconds_total") == {("worker", "0"): 1.5}
+    assert found(snapshot, "moldau_process_restarts_total") == {("worker", "0"): 2}
+    assert found(snapshot, "moldau_process_cpu_seconds_total") == {("worker", "0"): 1.5}
 
 
 def test_series_of_processes_keep_their_label() -> None:
     plain = Family("moldau_x_total", Kind.COUNTER, "X.", ("api",), [Sample(("Fetch",), 3)])
     both = Family("moldau_y", Kind.GAUGE, "Y.", (), [Sample((), 1)], by_role=True)
-    reports = Snapshot(STATUS, [worker(families=[plain, both])], [worker(families=[both])])
-    assert found(reports, "moldau_x_total") == {("Fetch", "0"): 3}
-    assert found(reports, "moldau_y") == {("worker", "0"): 1, ("router", "0"): 1}
+    snapshot = Snapshot(STATUS, [worker(families=[plain, both])], [worker(families=[both])])
+    assert found(snapshot, "moldau_x_total") == {("Fetch", "0"): 3}
+    assert found(snapshot, "moldau_y") == {("worker", "0"): 1, ("router", "0"): 1}
 
 
 def test_series_of_partitions_are_bounded_and_their_sums_stay() -> None:
@@ -115,10 +115,10 @@ def test_series_of_partitions_are_bounded_and_their_sums_stay() -> None:
     rows = [PartitionRow("orders", n, 0, 9, 1, 0) for n in range(limit + 1)]
     committed = [CommittedRow("orders", n, 0) for n in range(limit + 1)]
     document = worker(partitions=rows, groups=[GroupRow("g", "Stable", 1, committed)])
-    reports = Snapshot(STATUS, [document], [Document()])
-    assert found(reports, "kafka_consumergroup_lag") == {}
-    assert found(reports, "kafka_topic_partition_current_offset") == {}
-    assert found(reports, "kafka_consumergroup_lag_sum") == {("g", "orders"): 9 * (limit + 1)}
+    snapshot = Snapshot(STATUS, [document], [Document()])
+    assert found(snapshot, "kafka_consumergroup_lag") == {}
+    assert found(snapshot, "kafka_topic_partition_current_offset") == {}
+    assert found(snapshot, "kafka_consumergroup_lag_sum") == {("g", "orders"): 9 * (limit + 1)}
 
 
 def test_sums_are_bounded_and_the_furthest_behind_stay(monkeypatch: pytest.MonkeyPatch) -> None:
