@@ -51,6 +51,7 @@ from moldau.broker.process import (
 from moldau.broker.record_counts import RecordCounts
 from moldau.broker.record_times import RecordTimes
 from moldau.broker.report import WorkerReport
+from moldau.broker.security.acl_origins import ACL_ORIGINS, encode_origins
 from moldau.broker.security.connection_limits import (
     CONNECTION_LIMITS,
     LimitsInForce,
@@ -189,6 +190,9 @@ class Worker:
         async def metrics(_: bytes) -> bytes:
             return encode(await report.document())
 
+        async def acl_origins(_: bytes) -> bytes:
+            return encode_origins(await self.store.acls.records())
+
         subscriptions = {
             ENDED_SESSIONS: self._sessions.routers.subscribe,
             CONNECTION_LIMITS: self._limits.subscribe,
@@ -199,6 +203,7 @@ class Worker:
             RECORD_COUNTS: RecordCounts(self.topics, self.logs).answer,
             STREAM_VIEWS: StreamViews(self.store.native_views).answer,
             VISIBLE: Visibility(self.broker, self._logins.by_listener).answer,
+            ACL_ORIGINS: acl_origins,
         }
         self._dispatcher = Dispatcher(self.broker, private, subscriptions)
         self.broker.log_levels.on_changed = self._log_levels_changed

@@ -12,8 +12,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -42,6 +43,8 @@ _MILLISECONDS = {
     "h": 60 * _MINUTE_MS,
     "d": 24 * 60 * _MINUTE_MS,
 }
+
+T = TypeVar("T")
 
 Cell = str | int | None
 Action = Callable[[Cluster, argparse.Namespace], int]
@@ -237,14 +240,15 @@ def confirm(question: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2))
+    """Structs become objects with the names of their fields."""
+    print(json.dumps(msgspec.to_builtins(document), indent=2))
 
 
 def show_described(
     arguments: argparse.Namespace,
     kind: str,
-    documents: Sequence[dict[str, Any]],
-    print_one: Callable[[dict[str, Any]], None],
+    documents: Sequence[T],
+    print_one: Callable[[T], None],
 ) -> None:
     """As one JSON document, or one after the other for people."""
     if arguments.json:

@@ -1,13 +1,12 @@
-"""The command line of `moldau acls`, as ACLs to make or filters to find them by."""
+"""The options of `moldau acls`, as ACLs to make or filters to find them by."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
 from itertools import product
-from typing import NamedTuple
 
-from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl, AclFilter
+from moldau.broker.security.acl import WILDCARD, Acl, AclFilter
 from moldau.broker.security.identity import USER
 from moldau.broker.security.resources import (
     CLUSTER_NAME,
@@ -17,6 +16,7 @@ from moldau.broker.security.resources import (
     ResourceType,
 )
 from moldau.ops.command_line import parsed_by
+from moldau.ops.operations.acls import Resource
 
 RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -26,11 +26,6 @@ RESOURCES = {
     "tokens_of": ResourceType.USER,
 }
 OPERATIONS = [one.name.lower() for one in Operation if one > Operation.ANY]
-
-
-class Resource(NamedTuple):
-    kind: ResourceType
-    name: str
 
 
 def add_whom(parser: argparse.ArgumentParser, *, many: bool) -> None:
@@ -213,34 +208,16 @@ def filters(arguments: argparse.Namespace, pattern: PatternType) -> list[AclFilt
     ]
 
 
-def exactly(acl: Acl) -> AclFilter:
-    return AclFilter(
-        acl.resource, acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission
-    )
+# --- --json ---
 
 
-# --- in words ---
-
-_KINDS = {
-    ResourceType.TOPIC: "topic",
-    ResourceType.GROUP: "group",
-    ResourceType.TRANSACTIONAL_ID: "transactional id",
-    ResourceType.DELEGATION_TOKEN: "delegation token",
-    ResourceType.USER: "user",
-}
-
-
-def resource_text(kind: ResourceType, name: str, pattern: PatternType) -> str:
-    if kind is ResourceType.CLUSTER:
-        return "the cluster"
-    what = _KINDS.get(kind, kind.name.lower())
-    if name == WILDCARD and pattern is PatternType.LITERAL:
-        return f"every {what}"
-    return f"{what}s {name}*" if pattern is PatternType.PREFIXED else f"{what} {name}"
-
-
-def acl_text(acl: Acl) -> str:
-    whom = "everyone" if acl.principal == EVERYONE else acl.principal
-    where = "" if acl.host == WILDCARD else f" from {acl.host}"
-    resource = resource_text(acl.resource, acl.name, acl.pattern)
-    return f"{acl.permission.name} {acl.operation.name} on {resource} for {whom}{where}"
+def acl_document(acl: Acl) -> dict[str, str]:
+    return {
+        "principal": acl.principal,
+        "permission": acl.permission.name,
+        "operation": acl.operation.name,
+        "resource_type": acl.resource.name,
+        "resource": acl.name,
+        "pattern": acl.pattern.name,
+        "host": acl.host,
+    }

@@ -10,16 +10,22 @@ from moldau.broker.security.resources import PatternType
 from moldau.ops.client import Cluster
 from moldau.ops.command_line import add_actions, confirm, print_json, print_table, run_action
 from moldau.ops.commands.acl_options import (
-    acl_text,
+    acl_document,
     add_what,
     add_whom,
-    exactly,
     filters,
     is_role,
     wanted_acls,
 )
 from moldau.ops.commands.acls_explain import add_explain
-from moldau.ops.operations.acls import EVERYTHING, create_acls, delete_acls, document, find_acls
+from moldau.ops.operations.acls import (
+    EVERYTHING,
+    acl_text,
+    create_acls,
+    delete_acls,
+    exactly,
+    find_acls,
+)
 
 DESCRIPTION = """\
 Who may do what (ACLs), where an authorizer is configured: with `moldau serve --secure`, or
@@ -103,7 +109,7 @@ def _add(cluster: Cluster, arguments: argparse.Namespace) -> int:
         arguments.action_parser.error(str(error))
     create_acls(cluster, acls)
     if arguments.json:
-        print_json({"added": [document(acl) for acl in acls]})
+        print_json({"added": [acl_document(acl) for acl in acls]})
         return 0
     for acl in acls:
         print(acl_text(acl))
@@ -116,7 +122,7 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
     pattern = PatternType.PREFIXED if arguments.prefixed else PatternType.MATCH
     found = find_acls(cluster, filters(arguments, pattern))
     if arguments.json:
-        print_json({"acls": [document(acl) for acl in found]})
+        print_json({"acls": [acl_document(acl) for acl in found]})
     else:
         _print_acls(found)
     return 0
@@ -141,7 +147,7 @@ def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
             confirm(f"Remove {len(found)} ACLs?\n{lines}\n")
     removed = delete_acls(cluster, wanted)
     if arguments.json:
-        print_json({"removed": [document(acl) for acl in removed]})
+        print_json({"removed": [acl_document(acl) for acl in removed]})
         return 0
     for acl in removed:
         print(f"removed: {acl_text(acl)}")

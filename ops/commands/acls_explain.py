@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import NamedTuple
 
 from moldau.broker.security.acl import Acl
-from moldau.broker.security.resources import Operation
-from moldau.ops.client import ClientError, Cluster
+from moldau.ops.client import Cluster
 from moldau.ops.command_line import AddAction, print_json, printable
 from moldau.ops.commands.acl_options import (
-    Resource,
-    acl_text,
+    acl_document,
     add_what,
     add_whom,
     principals,
     resources,
 )
-from moldau.ops.operations.acl_explanation import Explanation, Question, differences, explain
-from moldau.ops.operations.acls import document, find_acls, origins
-from moldau.ops.operations.configs import broker_configs
+from moldau.ops.operations.acl_explanation import explain_acls
+from moldau.ops.operations.acls import acl_origins, acl_text
 
 HELP = """\
 examples:
@@ -33,43 +29,11 @@ Without --operation all operations are explained. The decision is made here, of 
 by the broker's rules. Who made an ACL is shown where the broker runs on this machine.
 """
 
-KEYS = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
-COMMON = (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE,
-          Operation.ALTER, Operation.DESCRIBE)  # fmt: skip
-
 
 def add_explain(add: AddAction) -> None:
     parser = add("explain", "say whether something is allowed, and why", HELP, _explain)
     add_whom(parser, many=False)
     add_what(parser, many=False)
-
-
-class Explained(NamedTuple):
-    operation: Operation
-    answer: Explanation
-    lacks: list[str]  # what keeps the nearest ACL from applying
-
-
-def explained(
-    cluster: Cluster, principal: str, what: Resource, operation: Operation | None, host: str | None
-) -> list[Explained]:
-    """Of one operation, or of the common ones. Raises ClientError."""
-    configs = broker_configs(cluster, KEYS)
-    if not configs["authorizer.class.name"]:
-        raise ClientError(
-            "no authorizer is configured, so everything is allowed to everyone; start the broker "
-            "with --secure, or with authorizer.class.name=standard under [broker]"
-        )
-    acls = find_acls(cluster)
-    supers = [one.strip() for one in configs["super.users"].split(";")]
-    is_open = configs["allow.everyone.if.no.acl.found"] == "true"
-    found = []
-    for each in [operation] if operation else COMMON:
-        question = Question(principal, each, *what, host)
-        answer = explain(question, acls, supers, allow_if_no_acl=is_open)
-        lacks = differences(question, answer.nearest) if answer.nearest else []
-        found.append(Explained(each, answer, lacks))
-    return found
 
 
 def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
@@ -82,9 +46,9 @@ def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
             "what? add one of --topic, --group, --transactional-id, --delegation-token, "
             "--tokens-of, --cluster"
         )
-    made = origins(cluster)
+    made = acl_origins(cluster)
     documents = []
-    for operation, answer, lacks in explained(
+    for operation, answer, lacks in explain_acls(
         cluster, whom[0], what[0], arguments.operation, arguments.host
     ):
         documents.append(
@@ -92,8 +56,8 @@ def _explain(cluster: Cluster, arguments: argparse.Namespace) -> int:
                 "operation": operation.name,
                 "allowed": answer.is_allowed,
                 "reason": answer.reason,
-                "by": None if answer.by is None else document(answer.by),
-                "nearest": None if answer.nearest is None else document(answer.nearest),
+                "by": None if answer.by is None else acl_document(answer.by),
+                "nearest": None if answer.nearest is None else acl_document(answer.nearest),
                 "lacks": lacks,
             }
         )

@@ -6,11 +6,8 @@ describe and reset-offsets have modules of their own.
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
-from moldau.broker.wire.messages.list_groups import ListGroupsRequest
-from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.client import ClientError, Cluster
 from moldau.ops.command_line import (
     add_actions,
     complain,
@@ -23,6 +20,7 @@ from moldau.ops.command_line import (
 from moldau.ops.commands.groups_describe import add_describe
 from moldau.ops.commands.groups_history import add_explain, add_history
 from moldau.ops.commands.groups_reset import add_reset
+from moldau.ops.operations.groups import delete_group, list_groups
 
 DESCRIPTION = "List, describe and delete consumer groups, and reset their offsets."
 
@@ -81,31 +79,12 @@ def _state(text: str) -> str:
 
 
 def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    groups: dict[str, dict[str, Any]] = {}
-    for node in cluster.nodes():
-        answer = cluster.call(ListGroupsRequest(arguments.state), node)
-        if answer.error_code:
-            raise refusal(f"groups of broker {node.node_id}", answer.error_code)
-        for group in answer.groups:
-            groups[group.group_id] = {
-                "group": group.group_id,
-                "state": group.group_state,
-                "type": group.group_type,
-                "protocol_type": group.protocol_type,
-                "coordinator": {"id": node.node_id, "address": node.address},
-            }
-    listed = [groups[group_id] for group_id in sorted(groups)]
+    listed = list_groups(cluster, arguments.state)
     if arguments.json:
         print_json({"groups": listed})
     else:
         rows = [
-            (
-                one["group"],
-                one["state"],
-                one["type"],
-                one["protocol_type"],
-                one["coordinator"]["address"],
-            )
+            (one.group, one.state, one.type, one.protocol_type, one.coordinator.address)
             for one in listed
         ]
         print_table(("group", "state", "type", "protocol type", "coordinator"), rows)
@@ -117,19 +96,10 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
     wanted = list(dict.fromkeys(arguments.groups))
     for group_id in wanted:
         try:
-            _delete_one(cluster, group_id)
+            delete_group(cluster, group_id)
         except ClientError as error:
             complain(error)
         else:
             deleted.append(group_id)
     show_deleted(arguments, deleted)
     return 0 if deleted == wanted else 1
-
-
-def _delete_one(cluster: Cluster, group_id: str) -> None:
-    request = DeleteGroupsRequest([group_id])
-    (result,) = cluster.call_coordinator(
-        group_id, request, lambda answer: int(answer.results[0].error_code)
-    ).results
-    if result.error_code:
-        raise refusal(f"group {group_id}", result.error_code)

@@ -1,13 +1,14 @@
-"""`moldau groups describe`: how a group is shown. What is shown is group_state.py's."""
+"""`moldau groups describe`: how a group is shown."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from moldau.ops.client import ClientError, Cluster
 from moldau.ops.command_line import AddAction, complain, print_facts, print_table, show_described
-from moldau.ops.operations.groups import describe
+from moldau.ops.operations.groups import GroupDescription, GroupPartition, describe_group
+from moldau.ops.operations.lag import LagCounter
+from moldau.ops.operations.local_workers import LocalWorkers
 
 HELP = """\
 examples:
@@ -31,66 +32,65 @@ def add_describe(add: AddAction) -> None:
 
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    # Slow to import, and of use to this action only.
-    from moldau.ops.operations.lag import NativeLags
-    from moldau.ops.operations.local_store import open_store
-
     described = []
     wanted = list(dict.fromkeys(arguments.groups))
-    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        native = NativeLags(cluster)
-        for group_id in wanted:
-            try:
-                described.append(describe(cluster, store, native, group_id))
-            except ClientError as error:
-                complain(error)
+    workers = LocalWorkers(cluster)
+    counter = LagCounter(cluster, workers)
+    for group_id in wanted:
+        try:
+            described.append(describe_group(cluster, workers, counter, group_id))
+        except ClientError as error:
+            complain(error)
     show_described(arguments, "groups", described, _print_group)
     return 0 if len(described) == len(wanted) else 1
 
 
-def _print_group(group: dict[str, Any]) -> None:
-    coordinator = group["coordinator"]
+def _print_group(group: GroupDescription) -> None:
+    coordinator = group.coordinator
     print_facts(
         {
-            "group": group["group"],
-            "identity": group["identity"],
-            "state": group["state"],
-            "type": group["type"],
-            "generation": group["generation"],
-            "protocol type": group["protocol_type"],
-            "protocol": group["protocol"],
-            "coordinator": f"{coordinator['id']} ({coordinator['address']})",
-            "members": len(group["members"]),
-            "total lag": group["total_lag"],
+            "group": group.group,
+            "identity": group.identity,
+            "state": group.state,
+            "type": group.type,
+            "generation": group.generation,
+            "protocol type": group.protocol_type,
+            "protocol": group.protocol,
+            "coordinator": f"{coordinator.id} ({coordinator.address})",
+            "members": len(group.members),
+            "total lag": group.total_lag,
         }
     )
-    if group["members"]:
+    if group.members:
         print()
         print_table(
             ("member", "instance", "client", "host", "assignment"),
             [
                 (
-                    one["member_id"],
-                    one["instance_id"],
-                    one["client_id"],
-                    one["host"],
-                    _assignment_text(one["assignment"]),
+                    one.member_id,
+                    one.instance_id,
+                    one.client_id,
+                    one.host,
+                    _assignment_text(one.assignment),
                 )
-                for one in group["members"]
+                for one in group.members
             ],
         )
-    if group["partitions"]:
+    if group.partitions:
         print()
         columns = ("topic", "partition", "committed_offset", "end_offset", "lag", "client_id")
-        rows = [tuple(one[name] for name in (*columns, "member_id")) for one in group["partitions"]]
+        rows = [
+            tuple(getattr(one, name) for name in (*columns, "member_id"))
+            for one in group.partitions
+        ]
         print_table(("topic", "partition", "committed", "end", "lag", "client", "member"), rows)
-    if any(_is_not_counted(one) for one in group["partitions"]):
+    if any(_is_not_counted(one) for one in group.partitions):
         print(NOT_COUNTED)
 
 
-def _is_not_counted(partition: dict[str, Any]) -> bool:
-    is_behind = partition["committed_offset"] is not None and partition["end_offset"] is not None
-    return bool(partition["native"] and is_behind and partition["lag"] is None)
+def _is_not_counted(partition: GroupPartition) -> bool:
+    is_behind = partition.committed_offset is not None and partition.end_offset is not None
+    return bool(partition.native and is_behind and partition.lag is None)
 
 
 def _assignment_text(assignment: dict[str, list[int]] | None) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from moldau.ops.client import Cluster
 from moldau.ops.command_line import AddAction, parsed_by, print_json, print_table
+from moldau.ops.operations.configs import topic_configs
 from moldau.ops.operations.reset_offsets import (
     COMMIT_AT,
     UNDO,
@@ -19,7 +20,7 @@ from moldau.ops.operations.reset_offsets import (
     parse_offset,
     parse_topic,
 )
-from moldau.ops.operations.topics import native_facts, topic_configs
+from moldau.ops.operations.topics import native_storage
 
 HELP = """\
 examples:
@@ -109,7 +110,7 @@ def _reset(cluster: Cluster, arguments: argparse.Namespace) -> int:
 def _lag_after(cluster: Cluster, move: Move) -> int | None:
     """In records, which do not follow from the offsets of a native topic."""
     lag = move.end - move.after
-    if lag and native_facts(topic_configs(cluster, move.place.topic)) is not None:
+    if lag and native_storage(topic_configs(cluster, move.place.topic)) is not None:
         return None
     return lag
 

@@ -12,11 +12,9 @@ from typing import Any
 
 import msgspec
 
-from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.ops.client import Backoff, ClientError, Cluster, TopicPartition, refusal
-from moldau.ops.client.errors import RETRIABLE
+from moldau.ops.client import ClientError, Cluster, TopicPartition
 from moldau.ops.client.partitioning import partition_of
-from moldau.ops.client.sending import Outgoing, by_partition, send
+from moldau.ops.client.sending import Outgoing, by_partition, partitions_for_sending, send
 from moldau.ops.command_line import EXIT_CODES, add_bootstrap, parsed_by, print_json, run_action
 
 DESCRIPTION = "Send the lines of standard input to a topic, one record each."
@@ -40,7 +38,6 @@ value_base64, key_base64.
 
 CHUNK_BYTES = 1 << 18
 MAX_BATCH_BYTES = 512 << 10
-CREATION_PATIENCE_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,18 +91,6 @@ def _produce(cluster: Cluster, arguments: argparse.Namespace) -> int:
         for partition, records in by_partition(chosen).items():
             _send(cluster, TopicPartition(arguments.topic, partition), records, arguments.verbose)
     return 0
-
-
-def partitions_for_sending(cluster: Cluster, topic: str) -> int:
-    """How many partitions a topic has; created if the broker creates topics for clients."""
-    backoff = Backoff(CREATION_PATIENCE_S)
-    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
-    while True:
-        (found,) = cluster.call(request).topics
-        if found.error_code == 0 and found.partitions:
-            return len(found.partitions)
-        if found.error_code not in RETRIABLE or not backoff.wait():
-            raise refusal(f"topic {topic}", found.error_code)
 
 
 def _chunks(descriptor: int) -> Iterator[list[bytes]]:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Any
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.wire.messages.alter_client_quotas import (
-    AlterClientQuotasRequest,
-    EntityData,
-    EntryRequest,
-    OpData,
-)
-from moldau.broker.wire.messages.describe_client_quotas import (
-    ComponentData,
-    DescribeClientQuotasRequest,
-)
-from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.client import ClientError, Cluster
 from moldau.ops.command_line import (
     add_actions,
     parsed_by,
@@ -25,6 +14,14 @@ from moldau.ops.command_line import (
     print_table,
     printable,
     run_action,
+)
+from moldau.ops.operations.quotas import (
+    KEYS,
+    Entity,
+    alter_quotas,
+    entity_text,
+    find_quotas,
+    parse_rate,
 )
 
 DESCRIPTION = """\
@@ -44,22 +41,12 @@ examples:
   moldau quotas remove --user alice                              all of them
 """
 
-# Entity: its option, and that of the default for all without one of their own.
+# The option of an entity, and that of the default for all without a quota of their own.
 ENTITIES = {
     "user": ("--user", "--user-defaults"),
     "client-id": ("--client-id", "--client-defaults"),
     "ip": ("--ip", "--ip-defaults"),
 }
-KEYS = {
-    "producer_byte_rate": "bytes per second that are produced, such as 1048576 or 10mb",
-    "consumer_byte_rate": "bytes per second that are fetched",
-    "request_percentage": "share of a worker's time, in percent: 100 is all of it",
-    "controller_mutation_rate": "partitions per second that are created or deleted",
-    "connection_creation_rate": "connections per second, of an address (--ip)",
-}
-EXACT, DEFAULT, ANY = 0, 1, 2  # how DescribeClientQuotas compares names
-
-Entity = tuple[tuple[str, str | None], ...]  # type and name; None: the default
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -120,53 +107,6 @@ def _given(arguments: argparse.Namespace) -> Entity:
     )
 
 
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
-
-
-def parse_rate(text: str) -> float:
-    """Raises ValueError."""
-    match = _RATE.fullmatch(text.strip())
-    if match is None or not float(match[1]):
-        raise ValueError(f"want a number above 0 such as 1048576 or 10mb, got {text!r}")
-    return float(match[1]) * (1 << {"": 0, "k": 10, "m": 20, "g": 30}[match[2].lower()])
-
-
-# --- asking ---
-
-
-def find_quotas(cluster: Cluster, wanted: Entity) -> list[tuple[Entity, dict[str, float]]]:
-    """Those whose entities have these parts; all when there are none. Raises ClientError."""
-    components = [
-        ComponentData(kind, DEFAULT if name is None else EXACT, name) for kind, name in wanted
-    ]
-    answer = cluster.call(DescribeClientQuotasRequest(components))
-    if answer.error_code:
-        raise refusal("quotas", answer.error_code, answer.error_message)
-    found = []
-    for entry in answer.entries or ():
-        order = list(ENTITIES)
-        parts = sorted(
-            ((one.entity_type, one.entity_name) for one in entry.entity),
-            key=lambda part: order.index(part[0]) if part[0] in order else len(order),
-        )
-        found.append((tuple(parts), {one.key: one.value for one in entry.values}))
-    return sorted(found, key=lambda one: [(kind, name or "") for kind, name in one[0]])
-
-
-def alter_quotas(cluster: Cluster, entity: Entity, changes: dict[str, float | None]) -> None:
-    """None removes one. Raises ClientError."""
-    ops = [OpData(key, value or 0.0, value is None) for key, value in changes.items()]
-    entry = EntryRequest([EntityData(*part) for part in entity], ops)
-    for result in cluster.call(AlterClientQuotasRequest([entry])).entries:
-        if result.error_code:
-            raise refusal(
-                f"quotas of {entity_text(entity)}", result.error_code, result.error_message
-            )
-
-
-# --- actions ---
-
-
 def _set(cluster: Cluster, arguments: argparse.Namespace) -> int:
     entity = _entity(arguments)
     changes = {key: value for key in KEYS if (value := getattr(arguments, key)) is not None}
@@ -219,13 +159,6 @@ def _show_one(arguments: argparse.Namespace, entity: Entity, values: dict[str, f
     facts = ", ".join(f"{key} {_number(value)}" for key, value in values.items())
     print(printable(f"{entity_text(entity)}: {facts}"))
     return 0
-
-
-def entity_text(entity: Entity) -> str:
-    return ", ".join(
-        f"every {kind} without its own" if name is None else f"{kind} {name}"
-        for kind, name in entity
-    )
 
 
 def _number(value: float | None) -> Any:

@@ -12,21 +12,6 @@ from typing import Any
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.settings.kafka import TOPIC_KEYS
-from moldau.broker.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from moldau.broker.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from moldau.broker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from moldau.ops.client import CONFIG_NAMES, ClientError, Cluster, refusal
 from moldau.ops.command_line import (
     add_actions,
@@ -40,7 +25,14 @@ from moldau.ops.command_line import (
 )
 from moldau.ops.commands.topics_adopt import add_adopt
 from moldau.ops.commands.topics_describe import add_describe, complain_of_missing
-from moldau.ops.operations.topics import TOPIC_RESOURCE, id_text, topic_configs
+from moldau.ops.operations.configs import alter_topic_configs, topic_configs
+from moldau.ops.operations.topics import (
+    BROKER_DEFAULT,
+    add_partitions,
+    create_topics,
+    delete_topics,
+    id_text,
+)
 
 DESCRIPTION = "List, describe, create, delete and alter topics; adopt Redis streams as topics."
 
@@ -54,10 +46,6 @@ examples:
   moldau topics adopt --stream sensors:raw      an existing Redis stream as a topic
   moldau topics ACTION --help       all options of an action
 """
-
-SET, DELETE = 0, 1
-BROKER_DEFAULT = -1  # of partitions and replication factor
-TIMEOUT_MS = 30_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,13 +150,11 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _create(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    configs = [CreatableTopicConfig(key, value) for key, value in arguments.config]
-    partitions = arguments.partitions or BROKER_DEFAULT
     names = list(dict.fromkeys(arguments.topics))
-    wanted = [CreatableTopic(name, partitions, BROKER_DEFAULT, [], configs) for name in names]
-    request = CreateTopicsRequest(wanted, TIMEOUT_MS, arguments.dry_run)
+    partitions = arguments.partitions or BROKER_DEFAULT
+    answers = create_topics(cluster, names, partitions, arguments.config, dry_run=arguments.dry_run)
     results, failed = [], False
-    for answer in cluster.call(request).topics:
+    for answer in answers:
         exists = answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         if answer.error_code and not (exists and arguments.if_not_exists):
             failed = True
@@ -216,36 +202,31 @@ def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
     if found and not arguments.yes:
         confirm(f"Delete {', '.join(found)} with all records?")
     missing = complain_of_missing(names, found)
-    deleted, failed = [], False
-    if found:
-        request = DeleteTopicsRequest([DeleteTopicState(name) for name in found], [], TIMEOUT_MS)
-        for answer in cluster.call(request).responses:
-            if answer.error_code:
-                failed = True
-                complain(refusal(f"topic {answer.name}", answer.error_code, answer.error_message))
-            else:
-                deleted.append(answer.name)
+    outcomes = delete_topics(cluster, found) if found else {}
+    for error in outcomes.values():
+        if error is not None:
+            complain(error)
+    deleted = [name for name, error in outcomes.items() if error is None]
     show_deleted(arguments, deleted)
-    return 1 if failed or missing else 0
+    return 1 if missing or len(deleted) < len(outcomes) else 0
 
 
 def _alter(cluster: Cluster, arguments: argparse.Namespace) -> int:
     name = arguments.topic
-    operations = [AlterableConfig(key, SET, value) for key, value in arguments.config]
-    operations += [AlterableConfig(key, DELETE, None) for key in arguments.delete_config]
-    if not operations and arguments.partitions is None:
+    configs = [*arguments.config, *((key, None) for key in arguments.delete_config)]
+    if not configs and arguments.partitions is None:
         arguments.action_parser.error("nothing to change: give --config, --delete-config or "
                                       "--partitions")  # fmt: skip
     before = _state(cluster, name)
-    for key in (operation.name for operation in operations):
+    for key, _ in configs:
         if key not in before:
             what = f"topic {name}: there is no topic configuration {key}"
             raise ClientError(f"{what}; {_spelling(before, [key]) or CONFIG_NAMES}")
     for dry_run in (True, False):
-        if operations:
-            _alter_configs(cluster, name, operations, dry_run)
+        if configs:
+            alter_topic_configs(cluster, name, configs, dry_run=dry_run)
         if arguments.partitions is not None and arguments.partitions != before["partitions"]:
-            _add_partitions(cluster, name, arguments.partitions, dry_run)
+            add_partitions(cluster, name, arguments.partitions, dry_run=dry_run)
     after = _state(cluster, name)
     changes = [
         {"name": key, "before": before.get(key), "after": after.get(key)}
@@ -267,21 +248,5 @@ def _state(cluster: Cluster, name: str) -> dict[str, Any]:
     topic = cluster.topics([name]).get(name)
     if topic is None:
         raise refusal(f"topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    configs = {one["name"]: one["value"] for one in topic_configs(cluster, name)}
+    configs = {one.name: one.value for one in topic_configs(cluster, name)}
     return {"partitions": len(topic.partitions), **configs}
-
-
-def _alter_configs(
-    cluster: Cluster, name: str, operations: list[AlterableConfig], dry_run: bool
-) -> None:
-    resource = AlterConfigsResource(TOPIC_RESOURCE, name, operations)
-    (answer,) = cluster.call(IncrementalAlterConfigsRequest([resource], dry_run)).responses
-    if answer.error_code:
-        raise refusal(f"topic {name}", answer.error_code, answer.error_message)
-
-
-def _add_partitions(cluster: Cluster, name: str, total: int, dry_run: bool) -> None:
-    topic = CreatePartitionsTopic(name, total, None)
-    (answer,) = cluster.call(CreatePartitionsRequest([topic], TIMEOUT_MS, dry_run)).results
-    if answer.error_code:
-        raise refusal(f"topic {name}", answer.error_code, answer.error_message)

@@ -20,7 +20,7 @@ from moldau.ops.command_line import (
 from moldau.ops.commands.transactions_abort import add_abort
 from moldau.ops.commands.transactions_describe import add_describe, running_text
 from moldau.ops.commands.transactions_find_hanging import add_find_hanging
-from moldau.ops.operations.transactions import STATES, listed_documents
+from moldau.ops.operations.transactions import STATES, list_with_times
 
 DESCRIPTION = "List, describe and abort transactions, and find those that hang."
 
@@ -89,17 +89,17 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
     wanted = ListTransactionsRequest(
         arguments.state, arguments.producer_id, longer_than, arguments.id_pattern
     )
-    listed = listed_documents(cluster, wanted)
+    listed = list_with_times(cluster, wanted)
     if arguments.json:
         print_json({"transactions": listed})
         return 0
     rows = [
         (
-            one["transactional_id"],
-            one["state"],
-            one["producer_id"],
+            one.transactional_id,
+            one.state,
+            one.producer_id,
             running_text(one),
-            one["coordinator"]["address"],
+            one.coordinator.address,
         )
         for one in listed
     ]

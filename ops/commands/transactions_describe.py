@@ -1,10 +1,9 @@
-"""`moldau transactions describe`: how one is shown. What is shown is transaction_state.py's."""
+"""`moldau transactions describe`: how a transaction is shown."""
 
 from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
-from typing import Any
 
 from moldau.ops.client import ClientError, Cluster
 from moldau.ops.command_line import (
@@ -15,7 +14,11 @@ from moldau.ops.command_line import (
     print_table,
     show_described,
 )
-from moldau.ops.operations.transactions import described_document
+from moldau.ops.operations.transactions import (
+    TransactionDescription,
+    TransactionListing,
+    describe_transaction,
+)
 
 HELP = """\
 examples:
@@ -40,36 +43,36 @@ def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
     wanted = list(dict.fromkeys(arguments.ids))
     for transactional_id in wanted:
         try:
-            described.append(described_document(cluster, transactional_id))
+            described.append(describe_transaction(cluster, transactional_id))
         except ClientError as error:
             complain(error)
     show_described(arguments, "transactions", described, _print_transaction)
     return 0 if len(described) == len(wanted) else 1
 
 
-def _print_transaction(one: dict[str, Any]) -> None:
-    coordinator = one["coordinator"]
+def _print_transaction(one: TransactionDescription) -> None:
+    coordinator = one.coordinator
     print_facts(
         {
-            "transactional id": one["transactional_id"],
-            "state": one["state"],
-            "producer id": one["producer_id"],
-            "producer epoch": one["producer_epoch"],
-            "timeout": duration_text(one["timeout_ms"] / 1000),
-            "started": None if one["started_ms"] is None else time_text(one["started_ms"]),
+            "transactional id": one.transactional_id,
+            "state": one.state,
+            "producer id": one.producer_id,
+            "producer epoch": one.producer_epoch,
+            "timeout": duration_text(one.timeout_ms / 1000),
+            "started": None if one.started_ms is None else time_text(one.started_ms),
             "open for": running_text(one),
-            "coordinator": f"{coordinator['id']} ({coordinator['address']})",
+            "coordinator": f"{coordinator.id} ({coordinator.address})",
         }
     )
-    if one["partitions"]:
+    if one.partitions:
         print()
         columns = ("topic", "partition", "open_from", "last_stable_offset", "end_offset")
-        rows = [tuple(place[name] for name in columns) for place in one["partitions"]]
+        rows = [tuple(getattr(place, name) for name in columns) for place in one.partitions]
         print_table(("topic", "partition", "open from", "stable", "end"), rows)
 
 
-def running_text(one: dict[str, Any]) -> str | None:
-    running = one["running_ms"]
+def running_text(one: TransactionListing | TransactionDescription) -> str | None:
+    running = one.running_ms
     return None if running is None else duration_text(running / 1000)
 
 

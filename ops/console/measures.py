@@ -6,14 +6,14 @@ does not say, its client id and address have to be those of a member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from moldau.broker.metrics.document import ClientRow
 from moldau.ops.http.clients import clients_of
 from moldau.ops.http.snapshot import Snapshot
+from moldau.ops.operations.groups import GroupMember
 
 # Of the metrics that all clients have: the word for it, its name, and whether it is a ratio; the
 # others are milliseconds. The worst node counts.
@@ -40,15 +40,14 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 def measures(
-    snapshot: Snapshot, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
+    snapshot: Snapshot, group: str, members: Iterable[GroupMember], now_ms: int
 ) -> list[Measure]:
     """By client id, of the clients that are members of the group."""
     by_id: set[str] = set()
     by_client: dict[tuple[str, str], list[str]] = {}
     for each in members:
-        member_id, host = str(each["member_id"]), str(each["host"]).removeprefix("/")
-        by_id.add(member_id)
-        by_client.setdefault((str(each["client_id"]), host), []).append(member_id)
+        by_id.add(each.member_id)
+        by_client.setdefault((each.client_id, each.host), []).append(each.member_id)
     found = []
     for row in clients_of(snapshot):
         said = row.resource

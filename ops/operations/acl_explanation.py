@@ -1,4 +1,4 @@
-"""Why something is allowed or denied: the ACL that decides, or the one that nearly would. Pure."""
+"""Why something is allowed or denied: the ACL that decides, or the one that nearly would."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from typing import NamedTuple
 from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl, canonical_host
 from moldau.broker.security.acl_index import AclIndex, allows
 from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
-from moldau.ops.commands.acl_options import acl_text, resource_text
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.operations.acls import Resource, acl_text, find_acls, resource_text
+from moldau.ops.operations.configs import broker_configs
 
+KEYS = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
+COMMON = (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE,
+          Operation.ALTER, Operation.DESCRIBE)  # fmt: skip
 SIMILAR = 0.6  # names that are probably meant to be the same
 
 
@@ -42,7 +47,7 @@ def explain(
     *,
     allow_if_no_acl: bool = False,
 ) -> Explanation:
-    """As the broker decides it (Kafka's StandardAuthorizer)."""
+    """Decide as the broker does (Kafka's StandardAuthorizer). Pure."""
     if question.principal in super_users:
         return Explanation(True, f"{question.principal} is a super user")
     index = AclIndex(acls)
@@ -112,3 +117,31 @@ def _covers(acl: Acl, name: str) -> bool:
     if acl.pattern is PatternType.PREFIXED:
         return name.startswith(acl.name)
     return acl.name in (name, WILDCARD)
+
+
+class Explained(NamedTuple):
+    operation: Operation
+    answer: Explanation
+    lacks: list[str]  # what keeps the nearest ACL from applying
+
+
+def explain_acls(
+    cluster: Cluster, principal: str, what: Resource, operation: Operation | None, host: str | None
+) -> list[Explained]:
+    """Explain one operation, or the common ones. Raises ClientError."""
+    configs = broker_configs(cluster, KEYS)
+    if not configs["authorizer.class.name"]:
+        raise ClientError(
+            "no authorizer is configured, so everything is allowed to everyone; start the broker "
+            "with --secure, or with authorizer.class.name=standard under [broker]"
+        )
+    acls = find_acls(cluster)
+    supers = [one.strip() for one in configs["super.users"].split(";")]
+    is_open = configs["allow.everyone.if.no.acl.found"] == "true"
+    found = []
+    for each in [operation] if operation else COMMON:
+        question = Question(principal, each, *what, host)
+        answer = explain(question, acls, supers, allow_if_no_acl=is_open)
+        lacks = differences(question, answer.nearest) if answer.nearest else []
+        found.append(Explained(each, answer, lacks))
+    return found

@@ -1,13 +1,14 @@
-"""The ACLs of a running broker: asked for, made and removed. No printing."""
+"""The ACLs of a running broker: find, create and remove them, and say them in words."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from moldau.broker.errors import ErrorCode, StoreFault
-from moldau.broker.security.acl import Acl, AclFilter
+from moldau.broker.errors import ErrorCode
+from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl, AclFilter
+from moldau.broker.security.acl_origins import ACL_ORIGINS, decode_origins
 from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
 from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.broker.wire.messages.delete_acls import (
@@ -17,12 +18,18 @@ from moldau.broker.wire.messages.delete_acls import (
 )
 from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
 from moldau.ops.client import Cluster, refusal
+from moldau.ops.operations.local_workers import LocalWorkers
 
 EVERYTHING = AclFilter()
 _NO_AUTHORIZER = (
     "start the broker with --secure, or with authorizer.class.name=standard and super.users "
     "under [broker]"
 )
+
+
+class Resource(NamedTuple):
+    kind: ResourceType
+    name: str
 
 
 def find_acls(cluster: Cluster, wanted: Iterable[AclFilter] = (EVERYTHING,)) -> list[Acl]:
@@ -51,22 +58,17 @@ def find_acls(cluster: Cluster, wanted: Iterable[AclFilter] = (EVERYTHING,)) -> 
     return sorted(found, key=_order)
 
 
-def origins(cluster: Cluster) -> dict[str, str]:
-    """Who made an ACL and when, by its text: where the broker runs on this machine, for Kafka's
-    protocol does not carry it."""
-    from moldau.ops.operations.local_store import (
-        open_store,  # redis-py takes longer than all the rest
-    )
-
-    with open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store:
-        try:
-            records = {} if store is None else store.acl_records()
-        except StoreFault:
-            return {}
+def acl_origins(cluster: Cluster) -> dict[str, str]:
+    """Who made an ACL and when, by its text; empty unless the broker runs on this machine."""
+    answer = LocalWorkers(cluster).ask_any(ACL_ORIGINS)
+    try:
+        origins = {} if answer is None else decode_origins(answer)
+    except ValueError:  # one cannot be read, and is nothing to fail for
+        return {}
     return {
         text: f"{time.strftime('%Y-%m-%d', time.localtime(one.created_ms / 1000))}, "
         f"by {one.created_by.removeprefix('User:')}"
-        for text, one in records.items()
+        for text, one in origins.items()
     }
 
 
@@ -113,6 +115,13 @@ def _removed(acl: DeleteAclsMatchingAcl) -> Acl:
     )
 
 
+def exactly(acl: Acl) -> AclFilter:
+    """A filter that matches this ACL and no other."""
+    return AclFilter(
+        acl.resource, acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission
+    )
+
+
 def _order(acl: Acl) -> tuple[Any, ...]:
     """By whom, then by what."""
     return acl.principal, acl.resource, acl.name, acl.pattern, acl.permission, acl.operation
@@ -124,14 +133,28 @@ def _check(code: int, message: str | None) -> None:
         raise refusal("ACLs", code, message, remedy)
 
 
-def document(acl: Acl) -> dict[str, str]:
-    """As `--json` prints it."""
-    return {
-        "principal": acl.principal,
-        "permission": acl.permission.name,
-        "operation": acl.operation.name,
-        "resource_type": acl.resource.name,
-        "resource": acl.name,
-        "pattern": acl.pattern.name,
-        "host": acl.host,
-    }
+# --- in words ---
+
+_KINDS = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.GROUP: "group",
+    ResourceType.TRANSACTIONAL_ID: "transactional id",
+    ResourceType.DELEGATION_TOKEN: "delegation token",
+    ResourceType.USER: "user",
+}
+
+
+def resource_text(kind: ResourceType, name: str, pattern: PatternType) -> str:
+    if kind is ResourceType.CLUSTER:
+        return "the cluster"
+    what = _KINDS.get(kind, kind.name.lower())
+    if name == WILDCARD and pattern is PatternType.LITERAL:
+        return f"every {what}"
+    return f"{what}s {name}*" if pattern is PatternType.PREFIXED else f"{what} {name}"
+
+
+def acl_text(acl: Acl) -> str:
+    whom = "everyone" if acl.principal == EVERYONE else acl.principal
+    where = "" if acl.host == WILDCARD else f" from {acl.host}"
+    resource = resource_text(acl.resource, acl.name, acl.pattern)
+    return f"{acl.permission.name} {acl.operation.name} on {resource} for {whom}{where}"

@@ -1,26 +1,135 @@
-"""A consumer group of a running broker: state, members, offsets, lag. No printing."""
+"""Consumer groups of a running broker: list, describe and delete them, read their offsets."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from moldau.broker.errors import ErrorCode, StoreFault
-from moldau.broker.group.record import ConsumerRecord, GroupRecord, UnknownRecordFormat, decode
+from moldau.broker.errors import ErrorCode
+from moldau.broker.metrics.document import GroupRow
+from moldau.broker.wire.consumer_protocol import CONSUMER, assigned_partitions
+from moldau.broker.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    Member,
+)
+from moldau.broker.wire.messages.consumer_group_describe import DescribedGroup as ConsumerGroup
+from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
+from moldau.broker.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+)
+from moldau.broker.wire.messages.list_groups import ListGroupsRequest
 from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.ops.client import LATEST, Cluster, TopicPartition, refusal
-from moldau.ops.operations.found_group import CLASSIC_TYPE, CONSUMER_TYPE, find_group
-from moldau.ops.operations.log_gaps import epochs_of
+from moldau.ops.operations.coordinator import Coordinator
+from moldau.ops.operations.lag import LagCounter
+from moldau.ops.operations.local_workers import LocalWorkers
 
-if TYPE_CHECKING:
-    from moldau.broker.store.blocking import BlockingStore
-    from moldau.ops.operations.lag import NativeLags
+CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
+CLASSIC_MEMBER = 0
+
+
+class GroupListing(msgspec.Struct, frozen=True):
+    group: str
+    state: str
+    type: str
+    protocol_type: str
+    coordinator: Coordinator
+
+
+class FoundMember(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assigned: list[TopicPartition] | None  # None: of another protocol type
+    epoch: int | None  # of the consumer protocol
+    is_classic: bool
+
+
+class FoundGroup(NamedTuple):
+    """A group of either protocol, as its coordinator describes it."""
+
+    group_state: str
+    type: str
+    protocol_type: str
+    protocol: str  # what assigns partitions
+    epoch: int | None  # of the consumer protocol; DescribeGroups has no generation
+    members: list[FoundMember]
 
 
 class Committed(NamedTuple):
     offset: int
     metadata: str
+
+
+class GroupMember(msgspec.Struct, frozen=True):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: dict[str, list[int]] | None  # None: of another protocol type
+    epoch: int | None
+    protocol: str
+
+
+class GroupPartition(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    committed_offset: int | None
+    end_offset: int | None
+    lag: int | None
+    metadata: str | None
+    member_id: str | None
+    client_id: str | None
+    host: str | None
+    native: bool
+
+
+class GroupDescription(msgspec.Struct, frozen=True):
+    group: str
+    identity: str | None
+    state: str
+    type: str
+    generation: int | None
+    protocol_type: str
+    protocol: str
+    coordinator: Coordinator
+    total_lag: int | None
+    members: list[GroupMember]
+    partitions: list[GroupPartition]
+
+
+def list_groups(cluster: Cluster, states: Sequence[str] = ()) -> list[GroupListing]:
+    """The groups of all brokers, by name; `states`: only groups in one of these."""
+    found = {}
+    for node in cluster.nodes():
+        answer = cluster.call(ListGroupsRequest(list(states)), node)
+        if answer.error_code:
+            raise refusal(f"groups of broker {node.node_id}", answer.error_code)
+        for one in answer.groups:
+            found[one.group_id] = GroupListing(
+                one.group_id,
+                one.group_state,
+                one.group_type,
+                one.protocol_type,
+                Coordinator.of(node),
+            )
+    return [found[group_id] for group_id in sorted(found)]
+
+
+def delete_group(cluster: Cluster, group_id: str) -> None:
+    """Raises ClientError."""
+    (result,) = cluster.call_coordinator(
+        group_id,
+        DeleteGroupsRequest([group_id]),
+        lambda answer: int(answer.results[0].error_code),
+    ).results
+    if result.error_code:
+        raise refusal(f"group {group_id}", result.error_code)
 
 
 def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, Committed]:
@@ -42,123 +151,168 @@ def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, C
     return found
 
 
-def describe(
-    cluster: Cluster, store: BlockingStore | None, native: NativeLags, group_id: str
-) -> dict[str, Any]:
-    """The group as `describe --json` prints it. Raises ClientError."""
+# --- describing ---
+
+
+def describe_group(
+    cluster: Cluster, workers: LocalWorkers, counter: LagCounter, group_id: str
+) -> GroupDescription:
+    """Raises ClientError."""
     group = find_group(cluster, group_id)
     if group is None:
         raise refusal(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
     committed = committed_offsets(cluster, group_id)
-    members = []
-    owners: dict[TopicPartition, dict[str, Any]] = {}
-    for one in sorted(group.members, key=lambda one: (one.client_id, one.member_id)):
-        assigned = one.assigned
-        member = {
-            "member_id": one.member_id,
-            "instance_id": one.instance_id,
-            "client_id": one.client_id,
-            "host": one.host,
-            "assignment": None if assigned is None else _by_topic(assigned),
-            "epoch": one.epoch,
-            "protocol": CLASSIC_TYPE if one.is_classic else CONSUMER_TYPE,
-        }
-        members.append(member)
-        owners |= dict.fromkeys(assigned or (), member)
+    members = sorted(group.members, key=lambda one: (one.client_id, one.member_id))
+    owners = {place: member for member in members for place in member.assigned or ()}
     places = sorted(committed.keys() | owners.keys())
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
-    partitions = [_partition(place, committed, ends, owners) for place in places]
-    _count_native(native, group_id, dict(zip(places, partitions, strict=True)))
-    _leave_out_gaps(cluster, places, partitions)
-    lags = [shown["lag"] for shown in partitions if shown["committed_offset"] is not None]
-    record = None if store is None else _stored_record(store, group_id)
+    natives = counter.native_among(place.topic for place in ends)
+    lags = counter.lags(
+        group_id,
+        {place: (one.offset, ends[place]) for place, one in committed.items() if place in ends},
+    )
+    known = [lags.get(place) for place in committed]
     coordinator = cluster.coordinator(group_id)
-    return {
-        "group": group_id,
-        "identity": None if record is None else record.identity,
-        "state": group.group_state,
-        "type": group.type,
-        "generation": group.epoch if record is None else record.generation_id,
-        "protocol_type": group.protocol_type,
-        "protocol": group.protocol,
-        "coordinator": {"id": coordinator.node_id, "address": coordinator.address},
-        "total_lag": sum(lags) if lags and None not in lags else None,
-        "members": members,
-        "partitions": partitions,
-    }
+    row = _reported(workers, coordinator.node_id, group_id)
+    return GroupDescription(
+        group_id,
+        None if row is None else row.identity,
+        group.group_state,
+        group.type,
+        group.epoch if row is None else row.generation,
+        group.protocol_type,
+        group.protocol,
+        Coordinator.of(coordinator),
+        None if None in known or not known else sum(lag or 0 for lag in known),
+        [_shown_member(one) for one in members],
+        [
+            _partition(
+                place,
+                committed.get(place),
+                ends.get(place),
+                lags.get(place),
+                owners.get(place),
+                is_native=place in ends and place.topic in natives,
+            )
+            for place in places
+        ],
+    )
 
 
-def _count_native(
-    native: NativeLags, group_id: str, partitions: dict[TopicPartition, dict[str, Any]]
-) -> None:
-    """Offsets of native topics are times: their difference is no lag."""
-    behind: dict[TopicPartition, int] = {}
-    there = {place for place, shown in partitions.items() if shown["end_offset"] is not None}
-    natives = native.native_among(place.topic for place in there)
-    for place, shown in partitions.items():
-        shown["native"] = place in there and place.topic in natives
-        if shown["native"] and shown["lag"]:  # 0 is 0: everything below the end is committed
-            behind[place] = shown["committed_offset"]
-    counted = native.lags(group_id, behind)
-    for place in behind:
-        partitions[place]["lag"] = counted.get(place)
-
-
-def _leave_out_gaps(
-    cluster: Cluster, places: list[TopicPartition], partitions: list[dict[str, Any]]
-) -> None:
-    """Offsets that do not exist are no lag: what was lost cannot be read, nor committed."""
-    behind = {
-        place: shown
-        for place, shown in zip(places, partitions, strict=True)
-        if shown["lag"] and not shown["native"]
-    }
-    found = cluster.topics(sorted({place.topic for place in behind}))
-    current = {
-        place: one.leader_epoch
-        for topic in found.values()
-        for one in topic.partitions
-        if (place := TopicPartition(topic.name or "", one.partition_index)) in behind
-    }
-    for place, epochs in epochs_of(cluster, current).items():
-        shown = behind[place]
-        if epochs is not None:
-            shown["lag"] = epochs.count(shown["committed_offset"], shown["end_offset"])
-
-
-def _stored_record(store: BlockingStore, group_id: str) -> GroupRecord | ConsumerRecord | None:
+def _reported(workers: LocalWorkers, node_id: int, group_id: str) -> GroupRow | None:
     """Identity and generation, which Kafka's protocol has no field for."""
-    try:
-        stored = store.group_record(group_id)
-        return None if stored is None else decode(stored)
-    except (StoreFault, UnknownRecordFormat, msgspec.DecodeError):
-        return None  # all else is known from the broker
+    document = workers.document(node_id)
+    rows = () if document is None else document.groups
+    return next((row for row in rows if row.group == group_id), None)
+
+
+def _shown_member(one: FoundMember) -> GroupMember:
+    assignment: dict[str, list[int]] | None = None
+    if one.assigned is not None:
+        assignment = {}
+        for place in sorted(one.assigned):
+            assignment.setdefault(place.topic, []).append(place.partition)
+    return GroupMember(
+        one.member_id,
+        one.instance_id,
+        one.client_id,
+        one.host,
+        assignment,
+        one.epoch,
+        CLASSIC_TYPE if one.is_classic else CONSUMER_TYPE,
+    )
 
 
 def _partition(
     place: TopicPartition,
-    committed: dict[TopicPartition, Committed],
-    ends: dict[TopicPartition, int],
-    owners: dict[TopicPartition, dict[str, Any]],
-) -> dict[str, Any]:
-    mine = committed.get(place)
-    end = ends.get(place)
-    owner = owners.get(place, {})
-    return {
-        "topic": place.topic,
-        "partition": place.partition,
-        "committed_offset": None if mine is None else mine.offset,
-        "end_offset": end,
-        "lag": None if mine is None or end is None else max(end - mine.offset, 0),
-        "metadata": None if mine is None else mine.metadata,
-        "member_id": owner.get("member_id"),
-        "client_id": owner.get("client_id"),
-        "host": owner.get("host"),
-    }
+    committed: Committed | None,
+    end: int | None,
+    lag: int | None,
+    owner: FoundMember | None,
+    *,
+    is_native: bool,
+) -> GroupPartition:
+    return GroupPartition(
+        place.topic,
+        place.partition,
+        None if committed is None else committed.offset,
+        end,
+        lag,
+        None if committed is None else committed.metadata,
+        None if owner is None else owner.member_id,
+        None if owner is None else owner.client_id,
+        None if owner is None else owner.host,
+        is_native,
+    )
 
 
-def _by_topic(places: list[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for place in sorted(places):
-        topics.setdefault(place.topic, []).append(place.partition)
-    return topics
+def find_group(cluster: Cluster, group_id: str) -> FoundGroup | None:
+    """None: there is no such group."""
+    answer = cluster.call_coordinator(
+        group_id, DescribeGroupsRequest([group_id]), lambda answer: int(answer.groups[0].error_code)
+    )
+    group: DescribedGroup = answer.groups[0]
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return _find_consumer_group(cluster, group_id)
+    if group.error_code:
+        raise refusal(f"group {group_id}", group.error_code, group.error_message)
+    is_consumer = group.protocol_type == CONSUMER
+    return FoundGroup(
+        group.group_state,
+        CLASSIC_TYPE,
+        group.protocol_type,
+        group.protocol_data,
+        None,
+        [_classic_member(one, is_consumer=is_consumer) for one in group.members],
+    )
+
+
+def _find_consumer_group(cluster: Cluster, group_id: str) -> FoundGroup | None:
+    answer = cluster.call_coordinator(
+        group_id,
+        ConsumerGroupDescribeRequest([group_id]),
+        lambda answer: int(answer.groups[0].error_code),
+    )
+    group: ConsumerGroup = answer.groups[0]
+    if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    if group.error_code:
+        raise refusal(f"group {group_id}", group.error_code, group.error_message)
+    return FoundGroup(
+        group.group_state,
+        CONSUMER_TYPE,
+        CONSUMER,
+        group.assignor_name,
+        group.group_epoch,
+        [_consumer_member(one) for one in group.members],
+    )
+
+
+def _classic_member(one: DescribedGroupMember, *, is_consumer: bool) -> FoundMember:
+    assigned = assigned_places(one.member_assignment) if is_consumer else None
+    host = one.client_host.removeprefix("/")
+    return FoundMember(
+        one.member_id, one.group_instance_id, one.client_id, host, assigned, None, True
+    )
+
+
+def _consumer_member(one: Member) -> FoundMember:
+    return FoundMember(
+        one.member_id,
+        one.instance_id,
+        one.client_id,
+        one.client_host.removeprefix("/"),
+        [
+            TopicPartition(topic.topic_name, number)
+            for topic in one.assignment.topic_partitions
+            for number in topic.partitions
+        ],
+        one.member_epoch,
+        one.member_type == CLASSIC_MEMBER,
+    )
+
+
+def assigned_places(assignment: bytes) -> list[TopicPartition] | None:
+    """The partitions of a ConsumerProtocolAssignment; None: it is something else."""
+    found = assigned_partitions(assignment)
+    return None if found is None else [TopicPartition(*one) for one in found]

@@ -1,7 +1,8 @@
-"""The lag of groups on native topics, in records.
+"""The lag of a group in records, as `groups describe` and the page of a group show it.
 
-Offsets of native topics are made of times, so the leader has to count records in the store. It can
-be asked on the machine of the broker; elsewhere the lag is unknown.
+Mostly it is the difference of two offsets. Offsets of native topics are times, so their leader
+counts records; offsets that a log never had, or lost, are gaps, which its leader reports. Leaders
+can be asked on the machine of the broker: elsewhere the lag of a native topic is unknown.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ from moldau.broker.metrics.record_counts import (
     decode_counts,
     encode_behind,
 )
-from moldau.ops.client import Cluster, Node, TopicPartition
+from moldau.ops.client import Cluster, TopicPartition
+from moldau.ops.operations.configs import config_values
 from moldau.ops.operations.local_workers import LocalWorkers
-from moldau.ops.operations.topics import config_values
 
 STORAGE = "moldau.storage"
-ATTEMPTS = 5  # what is counted at a time is bounded
+ATTEMPTS = 5  # a leader counts for a bounded time at once
+
+# The committed offset of a partition, and its end.
+Positions = Mapping[TopicPartition, tuple[int, int]]
 
 
-class NativeLags:
-    """For the groups of one call of `describe`."""
-
-    def __init__(self, cluster: Cluster) -> None:
+class LagCounter:
+    def __init__(self, cluster: Cluster, workers: LocalWorkers) -> None:
         self._cluster = cluster
-        self._workers: LocalWorkers | None = None  # looked for when one is to be asked
+        self._workers = workers
         self._is_native: dict[str, bool] = {}
 
     def native_among(self, topics: Iterable[str]) -> set[str]:
-        """Those that are native; all are asked for at once."""
+        """The native ones; all are asked for at once."""
         wanted = set(topics)
         unknown = sorted(wanted - self._is_native.keys())
         if unknown:
@@ -41,14 +43,35 @@ class NativeLags:
             self._is_native |= {topic: found.get(topic) == "native" for topic in unknown}
         return {topic for topic in wanted if self._is_native[topic]}
 
-    def lags(
-        self, group_id: str, committed: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Records at the committed offset and above; what is unknown is left out."""
-        by_leader: dict[Node, list[Behind]] = {}
-        for place, offset in committed.items():
-            behind = (place.topic, place.partition, group_id, offset)
-            by_leader.setdefault(self._cluster.leader(place), []).append(behind)
+    def lags(self, group_id: str, positions: Positions) -> dict[TopicPartition, int | None]:
+        """Records from the committed offset to the end; None where it is unknown."""
+        lags: dict[TopicPartition, int | None] = {
+            place: max(end - offset, 0) for place, (offset, end) in positions.items()
+        }
+        behind = {place: positions[place] for place, lag in lags.items() if lag}
+        natives = self.native_among(place.topic for place in behind)
+        native = {place: at for place, at in behind.items() if place.topic in natives}
+        lags |= self._without_gaps({p: at for p, at in behind.items() if p not in native})
+        return lags | dict.fromkeys(native) | self._counted(group_id, native)
+
+    def _without_gaps(self, behind: Positions) -> dict[TopicPartition, int]:
+        topics = self._cluster.topics(sorted({place.topic for place in behind}))
+        leaders = {
+            place: one.leader_id
+            for topic in topics.values()
+            for one in topic.partitions
+            # In epoch 0 nothing was lost: the leader need not be asked.
+            if one.leader_epoch > 0
+            and (place := TopicPartition(topic.name or "", one.partition_index)) in behind
+        }
+        rows = self._workers.rows(leaders)
+        return {place: row.count(*behind[place]) for place, row in rows.items()}
+
+    def _counted(self, group_id: str, behind: Positions) -> dict[TopicPartition, int]:
+        by_leader: dict[int, list[Behind]] = {}
+        for place, (offset, _) in behind.items():
+            leader = self._cluster.leader(place).node_id
+            by_leader.setdefault(leader, []).append((*place, group_id, offset))
         found: dict[TopicPartition, int] = {}
         for leader, wanted in by_leader.items():
             for _ in range(ATTEMPTS):
@@ -58,12 +81,10 @@ class NativeLags:
         return found
 
     def _count(
-        self, leader: Node, wanted: list[Behind], found: dict[TopicPartition, int]
+        self, leader: int, wanted: list[Behind], found: dict[TopicPartition, int]
     ) -> list[Behind]:
         """Adds what was counted; returns what has to be asked again."""
         asked, later = wanted[:MAX_BEHIND], wanted[MAX_BEHIND:]
-        if self._workers is None:
-            self._workers = LocalWorkers(self._cluster)
         answer = self._workers.ask(leader, RECORD_COUNTS, encode_behind(asked))
         if answer is None:
             return []

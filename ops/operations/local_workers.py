@@ -1,12 +1,16 @@
-"""The workers of a broker on this machine, for what Kafka's protocol has no request for.
+"""Private requests to the workers of a broker on this machine, over their unix sockets.
 
-They are asked over their unix sockets, which only the user that runs the broker can open. Of other
-brokers nothing is known.
+Workers answer what Kafka's protocol has no field for. Only the user that runs the broker can open
+the sockets: of any other broker every answer is None.
 """
 
 from __future__ import annotations
 
-from moldau.ops.client import ClientError, Cluster, LocalSockets, Node
+from collections.abc import Mapping
+from functools import cached_property
+
+from moldau.broker.metrics.document import METRICS, Document, PartitionRow, decode
+from moldau.ops.client import ClientError, Cluster, LocalSockets, Node, TopicPartition
 from moldau.ops.client.private import ask_private
 from moldau.ops.local_broker import find_local_broker
 
@@ -14,20 +18,51 @@ TIMEOUT_S = 5.0
 
 
 class LocalWorkers:
-    def __init__(self, cluster: Cluster) -> None:
-        self._sockets = cluster.local or _sockets_of(cluster)
+    def __init__(
+        self, cluster: Cluster, documents: Mapping[int, Document | None] | None = None
+    ) -> None:
+        """`documents`: what workers have reported already, by node id; others are asked once."""
+        self._cluster = cluster
+        self._documents = dict(documents or {})
 
-    def ask(self, node: Node, key: int, body: bytes) -> bytes | None:
-        """A private request to a worker; None: it cannot be asked from here."""
-        if self._sockets is None:
+    def ask(self, node_id: int, key: int, body: bytes = b"") -> bytes | None:
+        sockets = self._sockets
+        if sockets is None:
             return None
         # By its id alone: where brokers advertise the router's address, that is not a worker's.
-        path = self._sockets(Node(max(node.node_id, 0), "", 0))
-        return ask_private(path, key, body, TIMEOUT_S)
+        return ask_private(sockets(Node(max(node_id, 0), "", 0)), key, body, TIMEOUT_S)
+
+    def ask_any(self, key: int, body: bytes = b"") -> bytes | None:
+        """The answer of the first worker that gives one."""
+        answers = (self.ask(node.node_id, key, body) for node in self._cluster.nodes())
+        return next((answer for answer in answers if answer is not None), None)
+
+    def document(self, node_id: int) -> Document | None:
+        """What the worker reports of itself, its partitions and its groups."""
+        if node_id not in self._documents:
+            answer = self.ask(node_id, METRICS)
+            self._documents[node_id] = None if answer is None else decode(answer)
+        return self._documents[node_id]
+
+    def rows(self, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, PartitionRow]:
+        """What leaders, given by their node ids, report of partitions; unknown ones are left
+        out."""
+        found = {}
+        for node_id in set(leaders.values()):
+            document = self.document(node_id)
+            for row in () if document is None else document.partitions:
+                place = TopicPartition(row.topic, row.partition)
+                if leaders.get(place) == node_id:
+                    found[place] = row
+        return found
+
+    @cached_property
+    def _sockets(self) -> LocalSockets | None:
+        return self._cluster.local or _sockets_of(self._cluster)
 
 
 def _sockets_of(cluster: Cluster) -> LocalSockets | None:
-    """Its address was named, and it may still be of this machine; the port alone does not tell."""
+    """A broker whose address was named may be of this machine; the port alone does not tell."""
     address = cluster.bootstrap.host, cluster.bootstrap.port
     sockets = find_local_broker(cluster.bootstrap.port)
     if sockets is None:

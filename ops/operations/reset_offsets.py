@@ -18,9 +18,8 @@ from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from moldau.ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
-from moldau.ops.operations.found_group import find_group
 from moldau.ops.operations.group_history import offsets_at, offsets_before_reset, read_events
-from moldau.ops.operations.groups import committed_offsets
+from moldau.ops.operations.groups import committed_offsets, find_group
 
 INACTIVE = ("Empty", "Dead")
 

@@ -1,11 +1,10 @@
-"""The Redis side of native topics: what Redis shows of their streams, asked of a worker.
-
-Kafka's protocol has no field for it, so it is known on the machine of the broker only.
-"""
+"""The Redis streams of native topics, as a worker of this machine sees them in Redis."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import msgspec
 
 from moldau.broker.metrics.stream_views import (
     MAX_STREAMS,
@@ -16,8 +15,18 @@ from moldau.broker.metrics.stream_views import (
     encode_question,
 )
 from moldau.broker.store import keys
-from moldau.ops.client import Cluster
 from moldau.ops.operations.local_workers import LocalWorkers
+
+
+class RedisGroup(msgspec.Struct, frozen=True):
+    """A consumer group of a stream in Redis, of Kafka clients or of Redis applications."""
+
+    partition: int
+    group: str
+    consumers: int
+    pending: int
+    last_delivered: str
+    lag: int | None
 
 
 def stream_keys(pattern: str, topic: str, partitions: Sequence[int]) -> list[bytes]:
@@ -25,18 +34,32 @@ def stream_keys(pattern: str, topic: str, partitions: Sequence[int]) -> list[byt
 
 
 def stream_views(
-    cluster: Cluster, streams: Sequence[bytes], *, groups: bool = True, entries: bool = False
+    workers: LocalWorkers, streams: Sequence[bytes], *, groups: bool = True, entries: bool = False
 ) -> list[StreamView | None] | None:
-    """In the order of the keys; None for those that could not be read, and for all where no worker
+    """In the order of the keys, with None for a stream that could not be read; None if no worker
     can be asked from here."""
-    workers = LocalWorkers(cluster)
-    nodes = cluster.nodes()
     found: list[StreamView | None] = []
     for first in range(0, len(streams), MAX_STREAMS):
         question = Question(list(streams[first : first + MAX_STREAMS]), groups, entries)
-        answers = (workers.ask(node, STREAM_VIEWS, encode_question(question)) for node in nodes)
-        answer = next((each for each in answers if each is not None), None)
+        answer = workers.ask_any(STREAM_VIEWS, encode_question(question))
         if answer is None:
             return None
         found += decode_views(answer)
     return found
+
+
+def redis_groups(
+    workers: LocalWorkers, pattern: str, topic: str, partitions: int
+) -> list[RedisGroup] | None:
+    """None: the streams cannot be read from here."""
+    views = stream_views(workers, stream_keys(pattern, topic, range(partitions)))
+    if views is None or None in views:
+        return None
+    return [
+        RedisGroup(
+            partition, group.name, group.consumers, group.pending, group.last_delivered, group.lag
+        )
+        for partition, view in enumerate(views)
+        if view is not None
+        for group in view.groups
+    ]

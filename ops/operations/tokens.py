@@ -1,4 +1,4 @@
-"""Delegation tokens as a broker has them: asked for, made and changed. Printing is in tokens.py."""
+"""Delegation tokens of a running broker: find, create, renew and expire them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def create_token(
 
 
 def find_tokens(cluster: Cluster, users: Sequence[str] | None = None) -> list[TokenInfo]:
-    """Of all that may be seen, or those of which one of `users` is owner or renewer. Raises
+    """The visible ones; `users`: only those of which one of them is owner or renewer. Raises
     ClientError."""
     owners = None
     if users is not None:

@@ -1,35 +1,91 @@
-"""Topics of a running broker: partitions, leaders, offsets, sizes, configuration. No printing."""
+"""Topics of a running broker: describe, create and delete them, and give them more partitions."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
-from moldau.broker.log.epochs import EPOCH_ZERO
-from moldau.broker.settings.kafka.config_key import ConfigSource
-from moldau.broker.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
+import msgspec
+
+from moldau.broker.metrics.document import PartitionRow, count_records
+from moldau.broker.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
 )
+from moldau.broker.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.broker.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
 )
-from moldau.broker.wire.messages.metadata import MetadataResponseTopic
+from moldau.broker.wire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 from moldau.ops.client import (
     EARLIEST,
     LATEST,
     ClientError,
     Cluster,
+    Node,
     TopicPartition,
     nodes_of,
     refusal,
 )
-from moldau.ops.operations.log_gaps import epochs_of, shown
-from moldau.ops.operations.streams import stream_keys, stream_views
+from moldau.ops.operations.configs import Config, topic_configs
+from moldau.ops.operations.local_workers import LocalWorkers
+from moldau.ops.operations.streams import RedisGroup, redis_groups
 
-TOPIC_RESOURCE = 2  # of DescribeConfigs and AlterConfigs
+BROKER_DEFAULT = -1  # of partitions and replication factor
+TIMEOUT_MS = 30_000
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    epoch: int
+    start_offset: int
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Offsets that were lost, or never given out."""
+
+    first_offset: int
+    last_offset: int
+
+
+class PartitionDescription(msgspec.Struct, frozen=True):
+    partition: int
+    leader: int
+    leader_address: str | None
+    start_offset: int
+    end_offset: int
+    records: int | None  # None: offsets of a native topic are times and count nothing
+    size_bytes: int
+    leader_epoch: int
+    # None: the log is not in its first epoch, and its leader cannot be asked from here.
+    epochs: list[Epoch] | None
+    gaps: list[Gap] | None
+
+
+class NativeStorage(msgspec.Struct, frozen=True):
+    """How a native topic is stored, shared with Redis applications."""
+
+    stream: str
+    bits: int
+    value: str | None
+    groups: list[RedisGroup] | None = None  # None: no worker can be asked from here
+
+
+class TopicDescription(msgspec.Struct, frozen=True):
+    name: str
+    id: str
+    internal: bool
+    native: NativeStorage | None
+    records: int | None
+    size_bytes: int
+    partitions: list[PartitionDescription]
+    configs: list[Config]  # without the defaults
 
 
 def id_text(topic_id: bytes) -> str:
@@ -37,8 +93,11 @@ def id_text(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
+# --- describing ---
+
+
 def topic_sizes(
-    cluster: Cluster, topics: dict[str, MetadataResponseTopic]
+    cluster: Cluster, topics: Mapping[str, MetadataResponseTopic]
 ) -> dict[TopicPartition, int]:
     """Bytes in the store: every broker answers for what it leads."""
     wanted = [
@@ -61,122 +120,140 @@ def topic_sizes(
 
 def describe_topic(
     cluster: Cluster,
+    workers: LocalWorkers,
     topic: MetadataResponseTopic,
-    sizes: dict[TopicPartition, int],
-    configs: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    """`configs`: its configuration, where it is known already."""
+    sizes: Mapping[TopicPartition, int],
+    configs: list[Config] | None = None,
+) -> TopicDescription:
+    """`configs`: its configuration, where it is known already. Raises ClientError."""
     name = topic.name or ""
     if configs is None:
         configs = topic_configs(cluster, name)
-    native = native_facts(configs)
+    native = native_storage(configs)
     if native is not None:
-        native["groups"] = _redis_groups(cluster, native, name, len(topic.partitions))
+        groups = redis_groups(workers, native.stream, name, len(topic.partitions))
+        native = msgspec.structs.replace(native, groups=groups)
     nodes = {node.node_id: node for node in nodes_of(cluster.metadata())}
-    places = [TopicPartition(name, one.partition_index) for one in topic.partitions]
-    starts = cluster.list_offsets(dict.fromkeys(places, EARLIEST))
-    ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
-    epochs = epochs_of(
-        cluster,
-        {TopicPartition(name, one.partition_index): one.leader_epoch for one in topic.partitions},
-    )
-    partitions = []
-    for one in sorted(topic.partitions, key=lambda one: one.partition_index):
-        place = TopicPartition(name, one.partition_index)
-        if place not in starts or place not in ends:
-            raise ClientError(f"topic {name}: it was deleted meanwhile")
-        leader, known = nodes.get(one.leader_id), epochs[place] or EPOCH_ZERO
-        partitions.append(
-            {
-                "partition": one.partition_index,
-                "leader": one.leader_id,
-                "leader_address": None if leader is None else leader.address,
-                "start_offset": starts[place],
-                "end_offset": ends[place],
-                # Offsets of a native topic are times: records cannot be counted by them.
-                "records": None if native else known.count(starts[place], ends[place]),
-                "size_bytes": sizes.get(place, 0),
-                "leader_epoch": one.leader_epoch,
-                **shown(epochs[place]),
-            }
-        )
-    return {
-        "name": name,
-        "id": id_text(topic.topic_id),
-        "internal": topic.is_internal,
-        "native": native,
-        "records": None if native else sum(one["records"] for one in partitions),
-        "size_bytes": sum(one["size_bytes"] for one in partitions),
-        "partitions": partitions,
-        "configs": [one for one in configs if one["source"] != "default"],
+    listed = {
+        TopicPartition(name, one.partition_index): one
+        for one in sorted(topic.partitions, key=lambda one: one.partition_index)
     }
+    starts = cluster.list_offsets(dict.fromkeys(listed, EARLIEST))
+    ends = cluster.list_offsets(dict.fromkeys(listed, LATEST))
+    if not starts.keys() == ends.keys() == listed.keys():
+        raise ClientError(f"topic {name}: it was deleted meanwhile")
+    # In epoch 0 nothing was lost: the leader need not be asked.
+    raised = {place: one.leader_id for place, one in listed.items() if one.leader_epoch > 0}
+    rows = workers.rows(raised)
+    partitions = [
+        _partition(
+            one,
+            nodes.get(one.leader_id),
+            (starts[place], ends[place]),
+            sizes.get(place, 0),
+            rows.get(place),
+            is_native=native is not None,
+        )
+        for place, one in listed.items()
+    ]
+    return TopicDescription(
+        name,
+        id_text(topic.topic_id),
+        topic.is_internal,
+        native,
+        None if native else sum(one.records or 0 for one in partitions),
+        sum(one.size_bytes for one in partitions),
+        partitions,
+        [one for one in configs if one.source != "default"],
+    )
 
 
-def native_facts(configs: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """How a native topic is stored, shared with Redis applications; None for any other."""
-    values = {one["name"]: one["value"] for one in configs}
+def _partition(
+    one: MetadataResponsePartition,
+    leader: Node | None,
+    bounds: tuple[int, int],
+    size: int,
+    row: PartitionRow | None,
+    *,
+    is_native: bool,
+) -> PartitionDescription:
+    is_known = row is not None or one.leader_epoch <= 0
+    epochs, gaps = ((), ()) if row is None else (row.epochs, row.gaps)
+    return PartitionDescription(
+        one.partition_index,
+        one.leader_id,
+        None if leader is None else leader.address,
+        *bounds,
+        None if is_native else count_records(gaps, *bounds),
+        size,
+        one.leader_epoch,
+        [Epoch(*epoch) for epoch in epochs] if is_known else None,
+        [Gap(first, end - 1) for first, end in gaps] if is_known else None,
+    )
+
+
+def native_storage(configs: list[Config]) -> NativeStorage | None:
+    """None: it is not a native topic."""
+    values = {one.name: one.value for one in configs}
     if values["moldau.storage"] != "native":
         return None
-    return {
-        "stream": values["moldau.native.key"] or "moldau:{topic}:{partition}",
-        "bits": int(values["moldau.native.sequence.bits"]),
-        "value": values["moldau.native.value"] or None,
-    }
+    return NativeStorage(
+        values["moldau.native.key"] or "moldau:{topic}:{partition}",
+        int(values["moldau.native.sequence.bits"] or 0),
+        values["moldau.native.value"] or None,
+    )
 
 
-def config_values(cluster: Cluster, topics: Sequence[str], key: str) -> dict[str, str | None]:
-    """One configuration of many topics; those that cannot be described are left out."""
-    wanted = [DescribeConfigsResource(TOPIC_RESOURCE, name, [key]) for name in topics]
-    return {
-        result.resource_name: entry.value
-        for result in cluster.call(DescribeConfigsRequest(wanted)).results
-        if not result.error_code
-        for entry in result.configs
-        if entry.name == key
-    }
+# --- changing ---
 
 
-def topic_configs(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    resource = DescribeConfigsResource(TOPIC_RESOURCE, name, None)
-    (result,) = cluster.call(DescribeConfigsRequest([resource])).results
+def create_topics(
+    cluster: Cluster,
+    names: Sequence[str],
+    partitions: int = BROKER_DEFAULT,
+    configs: Collection[tuple[str, str]] = (),
+    *,
+    dry_run: bool = False,
+) -> list[CreatableTopicResult]:
+    """One result for each, which may be an error."""
+    settings = [CreatableTopicConfig(key, value) for key, value in configs]
+    wanted = [CreatableTopic(name, partitions, BROKER_DEFAULT, [], settings) for name in names]
+    results: list[CreatableTopicResult] = cluster.call(
+        CreateTopicsRequest(wanted, TIMEOUT_MS, dry_run)
+    ).topics
+    return results
+
+
+def create_topic(
+    cluster: Cluster, name: str, partitions: int, configs: Collection[tuple[str, str]]
+) -> None:
+    """Raises ClientError."""
+    (result,) = create_topics(cluster, [name], partitions, configs)
     if result.error_code:
         raise refusal(f"topic {name}", result.error_code, result.error_message)
-    return [
-        {
-            "name": entry.name,
-            "value": None if entry.is_sensitive else entry.value,
-            "source": _source_text(entry.config_source),
-        }
-        for entry in sorted(result.configs, key=lambda entry: entry.name)
-    ]
 
 
-def _source_text(source: int) -> str:
-    if source == ConfigSource.DEFAULT_CONFIG:
-        return "default"
-    return "topic" if source == ConfigSource.DYNAMIC_TOPIC_CONFIG else "broker"
+def delete_topics(cluster: Cluster, names: Collection[str]) -> dict[str, ClientError | None]:
+    """Why a topic was not deleted, by its name; None: it was."""
+    request = DeleteTopicsRequest([DeleteTopicState(name) for name in names], [], TIMEOUT_MS)
+    return {
+        one.name: refusal(f"topic {one.name}", one.error_code, one.error_message)
+        if one.error_code
+        else None
+        for one in cluster.call(request).responses
+    }
 
 
-def _redis_groups(
-    cluster: Cluster, native: dict[str, Any], topic: str, partitions: int
-) -> list[dict[str, Any]] | None:
-    """The consumer groups of the streams in Redis; None when the store cannot be asked from here.
+def delete_topic(cluster: Cluster, name: str) -> None:
+    """Raises ClientError."""
+    for error in delete_topics(cluster, [name]).values():
+        if error is not None:
+            raise error
 
-    Both those of Kafka clients and those of Redis applications.
-    """
-    views = stream_views(cluster, stream_keys(native["stream"], topic, range(partitions)))
-    if views is None or None in views:
-        return None
-    return [
-        {
-            "partition": partition,
-            "group": group.name,
-            "consumers": group.consumers,
-            "pending": group.pending,
-            "last_delivered": group.last_delivered,
-            "lag": group.lag,
-        }
-        for partition, view in enumerate(views)
-        if view is not None
-        for group in view.groups
-    ]
+
+def add_partitions(cluster: Cluster, name: str, total: int, *, dry_run: bool = False) -> None:
+    """Raises ClientError."""
+    topic = CreatePartitionsTopic(name, total, None)
+    (answer,) = cluster.call(CreatePartitionsRequest([topic], TIMEOUT_MS, dry_run)).results
+    if answer.error_code:
+        raise refusal(f"topic {name}", answer.error_code, answer.error_message)

@@ -20,9 +20,18 @@ from moldau.broker.security.resources import (
     ResourceType,
 )
 from moldau.ops.client import ClientError, Cluster
-from moldau.ops.commands.acl_options import Resource, acl_text, exactly
-from moldau.ops.commands.acls_explain import Explained, explained
-from moldau.ops.commands.quotas import (
+from moldau.ops.console.forms import read_form
+from moldau.ops.console.rendering import Console
+from moldau.ops.operations.acl_explanation import Explained, explain_acls
+from moldau.ops.operations.acls import (
+    Resource,
+    acl_text,
+    create_acls,
+    delete_acls,
+    exactly,
+    find_acls,
+)
+from moldau.ops.operations.quotas import (
     KEYS,
     Entity,
     alter_quotas,
@@ -30,16 +39,13 @@ from moldau.ops.commands.quotas import (
     find_quotas,
     parse_rate,
 )
-from moldau.ops.commands.users import (
+from moldau.ops.operations.users import (
     MECHANISMS,
     find_users,
     generate_password,
     remove_user,
     set_password,
 )
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.rendering import Console
-from moldau.ops.operations.acls import create_acls, delete_acls, find_acls
 
 T = TypeVar("T")
 
@@ -179,7 +185,7 @@ def _explanation(cluster: Cluster, asked: QueryParams) -> Section:
 
     def find(cluster: Cluster) -> list[Explained]:
         principal = _principal(_text(asked, "principal"))
-        return explained(cluster, principal, _resource(asked), operation, host)
+        return explain_acls(cluster, principal, _resource(asked), operation, host)
 
     return _section(cluster, find)
 

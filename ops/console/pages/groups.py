@@ -11,8 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
-from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.client import ClientError, Cluster
 from moldau.ops.console.film import causes, draw, members_of
 from moldau.ops.console.forms import read_form
 from moldau.ops.console.index import page_of
@@ -21,9 +20,9 @@ from moldau.ops.console.rendering import Console
 from moldau.ops.http.lag import worst
 from moldau.ops.http.snapshot import Snapshot
 from moldau.ops.operations.group_history import film as make_film
-from moldau.ops.operations.groups import describe
-from moldau.ops.operations.lag import NativeLags
-from moldau.ops.operations.local_store import open_store
+from moldau.ops.operations.groups import GroupDescription, delete_group, describe_group
+from moldau.ops.operations.lag import LagCounter
+from moldau.ops.operations.local_workers import LocalWorkers
 from moldau.ops.operations.reset_offsets import (
     Goal,
     Move,
@@ -55,6 +54,15 @@ GOALS = {
 def routes(console: Console) -> list[BaseRoute]:
     backend = console.backend
 
+    async def described(snapshot: Snapshot, name: str) -> GroupDescription:
+        def describe(cluster: Cluster) -> GroupDescription:
+            # How lag is counted depends on the kind of topic, not on who looks at it.
+            with backend.as_operator() as operator:
+                workers = LocalWorkers(operator, dict(enumerate(snapshot.workers)))
+                return describe_group(cluster, workers, LagCounter(operator, workers), name)
+
+        return await backend.ask(describe)
+
     async def index(request: Request) -> Response:
         query = request.query_params
         known = await backend.index()
@@ -66,21 +74,21 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def show(request: Request) -> Response:
         name = request.path_params["group"]
-        group = await backend.ask(lambda cluster: described(cluster, backend.as_operator(), name))
-        template = "group_live.html" if request.query_params.get("live") else "group.html"
         known = await backend.index()
+        group = await described(known.snapshot, name)
+        template = "group_live.html" if request.query_params.get("live") else "group.html"
         ages = known.ages(name)
         return console.page(
             request, template, title=name, group=group, ages=ages, oldest=worst(ages.values()),
             measures=measured(known.snapshot, group),
-            hues=backend.hues.of(name, [each["member_id"] for each in group["members"]]),
+            hues=backend.hues.of(name, [each.member_id for each in group.members]),
         )  # fmt: skip
 
     async def show_measures(request: Request) -> Response:
         """Everything that a member has pushed of its own metrics."""
         name, wanted = request.path_params["group"], request.query_params.get("client", "")
-        group = await backend.ask(lambda cluster: described(cluster, backend.as_operator(), name))
-        known = measured(await backend.snapshot(), group)
+        snapshot = await backend.snapshot()
+        known = measured(snapshot, await described(snapshot, name))
         found = next((each for each in known if each.instance_id == wanted), None)
         if found is None:
             raise ClientError(
@@ -133,7 +141,7 @@ def routes(console: Console) -> list[BaseRoute]:
         name = request.path_params["group"]
         if str((await read_form(request)).get("confirm", "")) != name:
             raise ClientError(f"not deleted: type the name, {name}, to confirm")
-        await backend.ask(lambda cluster: _delete(cluster, name))
+        await backend.ask(lambda cluster: delete_group(cluster, name))
         return console.done(request, "/groups", f"{name} was deleted")
 
     return [
@@ -150,18 +158,9 @@ def _url(group: str) -> str:
     return f"/groups/{quote(group, safe='')}"
 
 
-def measured(snapshot: Snapshot, group: dict[str, Any]) -> list[Measure]:
-    """What the members of a group that was described measure themselves."""
-    return measures(snapshot, group["group"], group["members"], int(time.time() * 1000))
-
-
-def described(cluster: Cluster, operator: Cluster, name: str) -> dict[str, Any]:
-    """`operator`: the kind of a topic decides how lag is counted, whoever looks at it."""
-    with (
-        operator,
-        open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store,
-    ):
-        return describe(cluster, store, NativeLags(operator), name)
+def measured(snapshot: Snapshot, group: GroupDescription) -> list[Measure]:
+    """What the members of a group have measured and pushed."""
+    return measures(snapshot, group.group, group.members, int(time.time() * 1000))
 
 
 def _wanted(form: dict[str, Any]) -> tuple[Goal, list[tuple[str, frozenset[int] | None]] | None]:
@@ -174,10 +173,3 @@ def _wanted(form: dict[str, Any]) -> tuple[Goal, list[tuple[str, frozenset[int] 
         return goal, [parse_topic(each) for each in text] or None
     except ValueError as fault:
         raise ClientError(str(fault)) from None
-
-
-def _delete(cluster: Cluster, name: str) -> None:
-    request = DeleteGroupsRequest([name])
-    answer = cluster.call_coordinator(name, request, lambda answer: answer.results[0].error_code)
-    if answer.results[0].error_code:
-        raise refusal(f"group {name}", answer.results[0].error_code)

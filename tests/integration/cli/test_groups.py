@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from moldau.broker.placement import owner_of
 from moldau.ops.client import GROUP, Cluster
-from moldau.ops.operations.found_group import find_group
+from moldau.ops.operations.groups import find_group
 from tests.support.moldau_cli import Cli
 from tests.support.raw_group import RawMember, coordinator_port
 from tests.support.running import Broker, wait_until

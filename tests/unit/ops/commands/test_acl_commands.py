@@ -10,8 +10,9 @@ import pytest
 from moldau.broker.security.acl import Acl, AclFilter
 from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
 from moldau.ops.commands import acls as command
-from moldau.ops.commands.acl_options import acl_text, filters, wanted_acls
+from moldau.ops.commands.acl_options import filters, wanted_acls
 from moldau.ops.operations.acl_explanation import Question, differences, explain
+from moldau.ops.operations.acls import acl_text
 
 LITERAL, PREFIXED, MATCH = PatternType.LITERAL, PatternType.PREFIXED, PatternType.MATCH
 ALLOW, DENY = Permission.ALLOW, Permission.DENY

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moldau.ops.cli import main
 from moldau.ops.client import TopicPartition
 from moldau.ops.command_line import print_table, printable, size_text
-from moldau.ops.operations.found_group import assigned_places
+from moldau.ops.operations.groups import assigned_places
 from moldau.ops.operations.reset_offsets import parse_datetime, parse_topic
 
 

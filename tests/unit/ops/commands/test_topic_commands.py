@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from moldau.broker.errors import KafkaError
 from moldau.broker.log.topics import check_name
 from moldau.ops.cli import main
-from moldau.ops.commands.topics_adopt import name_for
+from moldau.ops.operations.adoption import name_for
 
 
 @pytest.mark.parametrize(

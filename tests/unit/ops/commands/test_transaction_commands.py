@@ -57,8 +57,9 @@ from moldau.ops.client import ClientError, Cluster, Node, TopicPartition
 from moldau.ops.command_line import parse_duration
 from moldau.ops.commands import transactions_abort
 from moldau.ops.commands.transactions_describe import time_text
+from moldau.ops.operations import coordinator, transactions
 from moldau.ops.operations.hanging_transactions import find_hanging, find_open, write_abort_marker
-from moldau.ops.operations.transactions import listed_documents
+from moldau.ops.operations.transactions import list_with_times
 
 PLACE = TopicPartition("t", 0)
 PRODUCER = 7
@@ -237,7 +238,7 @@ def test_a_new_producer_with_the_same_timeout_aborts_it(cluster: Scripted, abort
 def test_markers_that_cannot_be_written_end_the_patience(
     cluster: Scripted, abort: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transactions_abort, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(transactions, "ABORT_PATIENCE_S", 0.0)
     cluster.coordinated = transaction("x")
     cluster.init_codes = deque([ErrorCode.CONCURRENT_TRANSACTIONS])
     code, error = abort("x", "--yes")
@@ -298,11 +299,11 @@ def test_a_transaction_that_began_meanwhile_is_left_alone(
 
 def test_ids_of_all_brokers_are_listed_with_the_age_of_open_ones(cluster: Scripted) -> None:
     cluster.coordinated = transaction("b") | transaction("a", "CompleteAbort")
-    first, second = listed_documents(cluster, ListTransactionsRequest())
-    assert (first["transactional_id"], first["started_ms"]) == ("a", None)
-    assert (second["transactional_id"], second["started_ms"]) == ("b", 1000)
-    assert second["running_ms"] > 1000
-    assert second["coordinator"] == {"id": 1, "address": "127.0.0.1:1"}
+    first, second = list_with_times(cluster, ListTransactionsRequest())
+    assert (first.transactional_id, first.started_ms) == ("a", None)
+    assert (second.transactional_id, second.started_ms) == ("b", 1000)
+    assert (second.running_ms or 0) > 1000
+    assert second.coordinator == coordinator.Coordinator(1, "127.0.0.1:1")
     assert [node for request, node, _ in cluster.sent if isinstance(
         request, ListTransactionsRequest
     )] == [1, 2]  # fmt: skip
