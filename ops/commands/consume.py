@@ -6,6 +6,7 @@ import argparse
 import base64
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -90,7 +91,8 @@ def _consume(cluster: Cluster, arguments: argparse.Namespace) -> int:
         return 0
     if arguments.partition is not None:
         raise ClientError("--group shares the partitions itself: leave out --partition")
-    member = Membership(cluster, arguments.group, arguments.topic, partitions)
+    ask = partial(cluster.call_coordinator, arguments.group)
+    member = Membership(ask, arguments.group, arguments.topic, partitions)
     try:
         _run_as_member(reader, member)
     finally:
