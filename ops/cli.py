@@ -44,9 +44,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("moldau.ops.serve.command", "start the broker"),
     "status": Command("moldau.ops.commands.status", "show the processes of a running broker"),
-    "top": Command(
-        "moldau.ops.commands.top", "show what a running broker does now, again and again"
-    ),
+    "top": Command("moldau.ops.commands.top", "live view of rates, processes, topics and lag"),
     "topics": Command(
         "moldau.ops.commands.topics", "list, describe, create, delete and alter topics"
     ),

@@ -1,4 +1,4 @@
-"""What subcommands with actions share: options, tables, errors as exit codes.
+"""Shared by subcommands with actions: options, tables, errors as exit codes.
 
 Tables are for people: rich's on a terminal, plain columns when piped, where nothing is cut off.
 Scripts use --json. Nothing here knows what is shown.
@@ -53,7 +53,7 @@ Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_actions(parser: argparse.ArgumentParser, description: str, examples: str) -> AddAction:
-    """For a command whose actions ask a broker: `add(name, summary, help, action) -> parser`.
+    """Begin a command whose actions ask a broker: `add(name, summary, help, action) -> parser`.
 
     `run_action` runs the one that was chosen.
     """
@@ -69,7 +69,7 @@ def add_actions(parser: argparse.ArgumentParser, description: str, examples: str
 
 
 def begin_actions(parser: argparse.ArgumentParser, description: str, examples: str) -> Actions:
-    """For a command with other actions, added by `add_action` and run by `run_chosen`."""
+    """Begin a command with other actions: `add_action` adds them, `run_chosen` runs one."""
     parser.description = description
     parser.epilog = examples
     parser.set_defaults(action=None, action_parser=parser)
@@ -119,7 +119,7 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def client_settings(arguments: argparse.Namespace) -> ClientSettings:
-    """What --command-config says. Raises ClientError."""
+    """The settings in --command-config. Raises ClientError."""
     path = arguments.command_config or os.environ.get(COMMAND_CONFIG_ENV)
     if not path:
         return ClientSettings()
@@ -144,7 +144,7 @@ def named_bootstrap(arguments: argparse.Namespace, settings: ClientSettings) -> 
 
 
 def positive(text: str) -> int:
-    """For argparse: a number from 1 on."""
+    """Parse a number from 1 on, for argparse."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if not 0 < number < 1 << 31:
         raise argparse.ArgumentTypeError(f"want a number from 1 on, got {text!r}")
@@ -152,7 +152,7 @@ def positive(text: str) -> int:
 
 
 def parsed_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """For argparse, which hides the text of a ValueError: the same, with its text."""
+    """Wrap `parse` for argparse, which would hide the text of a ValueError."""
 
     def parsed(text: str) -> Any:
         try:
@@ -250,7 +250,7 @@ def show_described(
     documents: Sequence[T],
     print_one: Callable[[T], None],
 ) -> None:
-    """As one JSON document, or one after the other for people."""
+    """Print one JSON document, or one description after the other for people."""
     if arguments.json:
         print_json({kind: documents})
         return
@@ -311,7 +311,7 @@ def printable(text: str) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people."""
+    """A size for people, such as `1.5 MiB`."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -321,7 +321,7 @@ def size_text(size: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """For people: the two largest units."""
+    """The two largest units, such as `2 h 5 min`."""
     minutes, left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,7 +1,7 @@
-"""Requests that are not Kafka's: to a worker of a broker on this machine, over its unix socket.
+"""Private requests to a worker of a broker on this machine, over its unix socket.
 
-What the protocol has no field for, and only a worker can look up. Only the user that runs the
-broker can ask it.
+They ask for what Kafka's protocol has no field for. Only the user that runs the broker can send
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEAD = struct.Struct(">ii")  # length, correlation id
 
 
 def ask_private(path: str, key: int, body: bytes, timeout: float) -> bytes | None:
-    """None: it does not answer, or not this."""
+    """The answer; None if the worker does not answer, or not this request."""
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)

@@ -103,7 +103,7 @@ def resources(arguments: argparse.Namespace) -> list[Resource]:
 
 
 def _principal_of(name: str) -> str:
-    """As Kafka names users in ACLs: with their type."""
+    """The name of a user in ACLs, which has its type."""
     return name if name == WILDCARD or name.startswith(USER) else USER + name
 
 
@@ -186,7 +186,7 @@ def _pattern(arguments: argparse.Namespace, resource: Resource) -> PatternType:
 
 
 def filters(arguments: argparse.Namespace, pattern: PatternType) -> list[AclFilter]:
-    """What is not given matches everything; `pattern` is how names are compared."""
+    """An option that is not given matches everything; `pattern` is how names are compared."""
     nothing: list[None] = [None]
     kinds = Permission.DENY if arguments.deny else Permission.ANY
     return [

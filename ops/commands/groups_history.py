@@ -1,4 +1,4 @@
-"""`moldau groups history` and `explain`: what happened in a group, from its events."""
+"""`moldau groups history` and `explain`: how the history of a group is shown."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _history(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _assigned(shown: Film) -> dict[tuple[int, str, str], list[str]]:
-    """By member: several on a host often have the same client id, a library's default."""
+    """Partitions by member: members on a host often share a client id, a library's default."""
     found: dict[tuple[int, str, str], list[str]] = {}
     for span in shown.spans:
         key = span.since_ms, f"{span.client} ({span.host})", span.member

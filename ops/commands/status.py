@@ -100,7 +100,7 @@ def _print_tables(status: dict[str, Any]) -> None:
 
 
 def _disk(store: dict[str, Any]) -> dict[str, str]:
-    """Of the embedded store, in words."""
+    """The disk of the embedded store, in words."""
     disk = store.get("disk")
     if not disk:
         return {}

@@ -1,4 +1,4 @@
-"""Settings with which a client logs in by a delegation token, as a file of properties."""
+"""A file of client settings that log in with a delegation token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 def properties_text(token: TokenInfo, settings: Mapping[str, str]) -> str:
-    """`settings`: how to connect; without a login."""
+    """The file; `settings` say how to connect, without a login."""
     owner = printable(token.owner)
     lines = [
         f"# Delegation token of {owner}. Whoever can read this file can log in with it.",
@@ -31,7 +31,7 @@ def properties_text(token: TokenInfo, settings: Mapping[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """As Java's properties have it: certificates are of several lines."""
+    """Escape a value of Java's properties: certificates have several lines."""
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
 
 
@@ -49,8 +49,8 @@ def write_properties(path: str, text: str) -> None:
 
 
 def connection_settings(cluster: Cluster, given: ClientSettings) -> dict[str, str]:
-    """As the one who asks connects (--command-config); else as the broker of this machine says.
-    Raises ClientError."""
+    """The settings of --command-config without its login; else those that the broker of this
+    machine needs. Raises ClientError."""
     protocol = given.security.protocol
     if protocol == "PLAINTEXT":
         return _of_broker(cluster)

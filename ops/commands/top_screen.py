@@ -97,7 +97,7 @@ def print_overview(overview: dict[str, Any]) -> None:
 
 
 def screen(overview: dict[str, Any], title: str, height: int) -> RenderableType:
-    """Of a terminal with so many lines."""
+    """How many rows fit on a terminal with so many lines."""
     line = Text(f"moldau top, {printable(title)}", style="bold", no_wrap=True)
     figures = Text(no_wrap=True)
     for name, value in facts(overview).items():

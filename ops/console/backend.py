@@ -1,7 +1,8 @@
-"""How pages ask the broker: Kafka's own requests over its unix sockets, and its processes' reports.
+"""How pages ask the broker: Kafka's requests over its unix sockets, and snapshots of its processes.
 
-Whoever looks at a page is in `visitor`, and everything a page gets from here is what that user may
-see and do: pages need not know. Without logins that is the operator, who may do everything.
+`visitor` is the user who looks at a page. Everything a page gets from here is limited to what that
+user may see and do: pages need not know. Without logins the user is the operator, who may do
+everything.
 
 The client is a blocking one, so questions run in threads, each with connections of its own: a
 broker that hangs holds up the page that asks, and no other. Live views have threads of their own,
@@ -70,7 +71,7 @@ class Backend:
     # --- for the visitor ---
 
     async def index(self) -> Index:
-        """What the processes report, arranged for pages. Raises ClientError."""
+        """The snapshot, arranged for pages. Raises ClientError."""
         snapshot, session = await self.snapshot(), self._session()
         if session is not None and not session.visible.everything:
             return session.shown.index(snapshot)
@@ -79,13 +80,13 @@ class Backend:
         return self._index
 
     def changed(self) -> None:
-        """A page has changed something: the next one must show it."""
+        """Forget the snapshot: a page has changed something, and the next one must show it."""
         self._snapshot.forget()
         if (session := self._session()) is not None:
             session.visible_at = float("-inf")
 
     def figures(self) -> dict[Key, dict[str, Any]]:
-        """What processes used and did lately, by role and index."""
+        """CPU, memory and rates of processes, by role and index."""
         if not self._samples or not self.sees_cluster:
             return {}
         return process_figures(self._samples[0], self._samples[-1])
@@ -106,7 +107,7 @@ class Backend:
                 raise NotAllowed(cluster.worded(denied)) from denied
 
     def cluster(self) -> Cluster:
-        """For what goes on for long. Raises ClientError."""
+        """A cluster for work that lasts long. Raises ClientError."""
         session = self._session()
         if session is None:
             return self.as_operator()
@@ -124,7 +125,7 @@ class Backend:
         )
 
     async def snapshot(self) -> Snapshot:
-        """What processes report, as far as the visitor may see it. Raises ClientError."""
+        """The snapshot, as far as the visitor may see it. Raises ClientError."""
         session = self._session()
         if session is None:
             return await self._snapshot()
@@ -133,7 +134,7 @@ class Backend:
 
     @property
     def history(self) -> History | VisibleHistory:
-        """By what `reports` or `events` has found the visitor may see."""
+        """The history, without what the visitor may not see as found by `snapshot` or `events`."""
         session = self._session()
         if session is None or session.visible.everything:
             return self._history
@@ -156,14 +157,14 @@ class Backend:
 
     @property
     def sees_cluster(self) -> bool:
-        """Whether the visitor may see processes and the store, as found by `reports`."""
+        """Whether the visitor may see processes and the store, as found by `snapshot`."""
         session = self._session()
         return session is None or session.visible.cluster
 
     # --- for everyone ---
 
     def as_operator(self) -> Cluster:
-        """With all rights, for what decides how something is shown that the visitor may see."""
+        """A cluster with all rights: to find out how to show something that the visitor may see."""
         return Cluster(
             [("127.0.0.1", self.port)],
             local=self._sockets(),
@@ -172,7 +173,7 @@ class Backend:
         )
 
     async def sample(self) -> None:
-        """Remember the reports now and then: the last hour, for the charts."""
+        """Take a snapshot every few seconds: the charts show the last hour."""
         loop = asyncio.get_running_loop()
         while True:
             snapshot = await self._snapshot.renew()
@@ -190,7 +191,7 @@ class Backend:
         return session
 
     async def _see(self, session: Session) -> None:
-        """Know what the user may see. Raises ClientError."""
+        """Ask workers what the user may see. Raises ClientError."""
         assert self.logins is not None
         asked_at = time.monotonic()
         if asked_at - session.visible_at <= VISIBLE_S:

@@ -15,7 +15,7 @@ _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 class InvalidInput(ClientError):
-    """What was written cannot be meant. The text says what is wanted."""
+    """A field of a form is invalid. The text says what is wanted."""
 
 
 def parse_number(text: str, most: int = MAX_INT64) -> int | None:

@@ -105,7 +105,7 @@ class Logins:
         return False
 
     async def ask_visible(self, identity: Identity) -> Visible | None:
-        """What a user may see; None: its session is over. Raises LoginUnavailable."""
+        """Ask what a user may see; None: its session is over. Raises LoginUnavailable."""
         question = encode_identity(identity)
         asked = [ask_process(path, VISIBLE, question, PATIENCE_S) for path in self._sockets]
         found = [decode_visible(each) for each in await asyncio.gather(*asked) if each is not None]

@@ -1,4 +1,4 @@
-"""What the members of a group measure themselves (KIP-714), for the page of the group. Pure.
+"""Metrics that members of a group have pushed (KIP-714), for the page of the group. Pure.
 
 Java says in which group a client is, and as which member; librdkafka only the group. Where a client
 does not say, its client id and address have to be those of a member.
@@ -27,7 +27,7 @@ SHOWN = (
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """Of one client."""
+    """The metrics that one client has pushed."""
 
     instance_id: str
     client_id: str
@@ -42,7 +42,7 @@ class Measure(msgspec.Struct, frozen=True):
 def measures(
     snapshot: Snapshot, group: str, members: Iterable[GroupMember], now_ms: int
 ) -> list[Measure]:
-    """By client id, of the clients that are members of the group."""
+    """Metrics of the members of a group, sorted by client id."""
     by_id: set[str] = set()
     by_client: dict[tuple[str, str], list[str]] = {}
     for each in members:

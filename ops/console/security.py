@@ -1,4 +1,4 @@
-"""What keeps the console's pages safe: sessions, headers, and tokens for every form.
+"""Protects the console's pages: sessions, headers, and tokens for every form.
 
 A form carries a token that is bound to the browser's cookie and to the session, so that no other
 site can send one (CSRF). The cookies are SameSite=Strict as well. There is no inline script or

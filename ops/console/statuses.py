@@ -20,7 +20,7 @@ CONFLICTS = frozenset(
 
 
 def status_of(error: ClientError) -> int:
-    """What the broker does not answer is its fault (502); the rest is that of who asks."""
+    """502 if the broker does not answer; else the request is wrong."""
     if isinstance(error, Unreachable):
         return 502
     if error.code in NOT_THERE:

@@ -1,4 +1,4 @@
-"""What a user may see of what the console knows by itself: reports, their history, group events.
+"""Limits snapshots, their history and group events to what a user may see.
 
 Workers decide, by the user's ACLs (broker/security/visible.py). Processes, the store and rates of
 requests are for those who may describe the cluster. Pure.
@@ -30,7 +30,7 @@ NOTHING = Visible(frozenset(), frozenset())
 
 
 def merged(answers: Sequence[VisibleNames]) -> Visible:
-    """What all workers that answered say; the groups of those that did not are not seen."""
+    """Merge the answers of workers; groups of a worker that did not answer are not seen."""
     return Visible(
         {name for each in answers for name in each.topics},
         {name for each in answers for name in each.groups},
@@ -111,7 +111,7 @@ def _among(topics: Set[str], by_topic: dict[str, Any]) -> dict[str, Any]:
 
 
 class Shown:
-    """What was made of reports for a user: pages that ask again get the same."""
+    """Keeps the snapshot and the index of a user: pages that ask again get the same."""
 
     def __init__(self) -> None:
         self._source: tuple[Snapshot, Visible] | None = None
@@ -133,7 +133,7 @@ class Shown:
 
 
 class VisibleHistory:
-    """The history as a user may see it who does not see everything: by the names of `History`."""
+    """The part of `History` that a user may see who does not see everything."""
 
     def __init__(self, history: History, visible: Visible) -> None:
         self._history = history

@@ -1,4 +1,4 @@
-"""What the HTTP process serves: metrics and health here, everything else by the console.
+"""The HTTP process serves metrics and health here, and leaves everything else to the console.
 
 A plain ASGI application, so that both work without the packages of the console.
 """

@@ -1,4 +1,4 @@
-"""What clients have measured themselves (KIP-714), from the reports of workers. Pure.
+"""Metrics that clients have pushed to workers (KIP-714). Pure.
 
 A client that moves from one worker to another has pushed to both: the last push counts. Names come
 from clients: the broker has bounded them, here they become names of Prometheus, and where two

@@ -77,7 +77,7 @@ class Collector:
         return Snapshot(status.result(), documents[:count], documents[count:])
 
     async def status(self) -> Status | None:
-        """What the supervisor knows; None while it does not answer."""
+        """The status that the supervisor reports; None while it does not answer."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 reader, writer = await asyncio.open_unix_connection(self._control_socket)

@@ -1,4 +1,4 @@
-"""From reports to families of metrics. Pure.
+"""Turns a snapshot into families of metrics. Pure.
 
 Series of a process keep its label: its counters begin at 0 when it is restarted, so a sum over
 processes would go backwards. PromQL adds them up. Topics and groups have the names that
@@ -106,7 +106,7 @@ def _process_families(snapshot: Snapshot, usages: Mapping[tuple[str, int], Usage
 
 
 def _disk_families(status: Status | None) -> list[Family]:
-    """Of the embedded store, as the supervisor sees it."""
+    """The disk of the embedded store, as the supervisor sees it."""
     disk = status.store.get("disk") if status is not None else None
     if not disk:
         return []

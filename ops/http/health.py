@@ -28,7 +28,7 @@ def problems(snapshot: Snapshot) -> list[str]:
 
 
 def facts(snapshot: Snapshot) -> dict[str, Any]:
-    """What /healthz shows."""
+    """The document of /healthz."""
     status = snapshot.status
     found = problems(snapshot)
     return {

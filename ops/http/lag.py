@@ -1,11 +1,11 @@
-"""How far groups are behind: what their coordinators and the leaders of partitions report, joined.
+"""How far groups are behind: joins the reports of coordinators and of the leaders of partitions.
 
-In records: the offsets from the committed one to the end of the partition, without the gaps that
-a lost tail leaves; where offsets do not count records, as in native topics, what the leader has
-counted. In seconds: the age of
-the first record that is not committed, by its timestamp; 0 when there is none. It is that of the
-batch which holds the record, so it may be older by the time a batch was collected (linger.ms), and
-it is as true as the clocks of producers, unless the topic has LogAppendTime. Pure.
+/metrics, `moldau top` and the console's lists all count lag here. In records: the offsets from the
+committed one to the end of the partition, without the gaps that a lost tail leaves; in native
+topics, where offsets do not count records, the number that the leader has counted. In seconds: the
+age of the first record that is not committed, 0 if there is none. Its timestamp is that of the
+batch which holds it, so it may be older by the time a batch was collected (linger.ms), and it is as
+true as the clocks of producers, unless the topic has LogAppendTime. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from moldau.ops.http.snapshot import Snapshot
 
 
 class Lag(msgspec.Struct, frozen=True, gc=False):
-    """Of a group in a partition with a committed offset."""
+    """The lag of a group in one partition that it has committed an offset of."""
 
     topic: str
     partition: int
@@ -68,12 +68,12 @@ class Lags:
         return None if counted == UNKNOWN else counted
 
     def records(self, group: GroupRow) -> int | None:
-        """In all its partitions; None: of some of them it is not known."""
+        """The sum over all its partitions; None if one is unknown."""
         found = [each.records for each in self.of(group)]
         return None if None in found else sum(each or 0 for each in found)
 
     def seconds(self, group: GroupRow) -> float | None:
-        """Of the worst partition; None: of none of them it is known."""
+        """The age in the worst partition; None if it is known for none."""
         return worst(each.seconds for each in self.of(group))
 
     def to_time(self) -> Iterator[tuple[int, Place, None]]:

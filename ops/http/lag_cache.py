@@ -1,4 +1,4 @@
-"""What leaders have answered about the lag of groups: timestamps and counts of records. Pure.
+"""Answers of leaders about the lag of groups: timestamps and counts of records. Pure.
 
 An answer is kept while it stays true, so a group that stands still costs nothing. A question is
 bounded; the starting point rotates so that every entry gets its turn.
@@ -23,7 +23,7 @@ class LagCache(Generic[Key]):
         self._turn = 0
 
     def missing(self, wanted: Iterable[tuple[int, Key, object]]) -> dict[int, list[Key]]:
-        """What to ask, by leader; drops answers that are stale or no longer wanted.
+        """The keys to ask each leader for; drops answers that are stale or no longer wanted.
 
         `wanted`: leader, key, and the state in which an answer is true.
         """

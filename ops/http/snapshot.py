@@ -1,4 +1,4 @@
-"""What the processes of the broker reported at one moment, and what the kernel knows of them."""
+"""The reports of all processes of the broker at one moment, and what they use by the kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """None in place of what did not come in time."""
+    """None stands for a report that did not come in time."""
 
     status: Status | None
     workers: list[Document | None]
@@ -47,7 +47,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a process has used, as far as the kernel says."""
+    """CPU, memory and descriptors of a process, from the kernel."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -55,7 +55,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def usages(status: Status | None) -> dict[tuple[str, int], Usage]:
-    """By role and index, of the processes that run on this machine."""
+    """The usage of processes that run on this machine, by role and index."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
     found = {}
     for each in status.processes if status is not None else ():

@@ -1,1 +1,1 @@
-"""What can be asked of a broker and done to it: typed results, no printing."""
+"""Operations on a running broker, for commands and console: typed results, no printing."""

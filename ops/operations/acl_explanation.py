@@ -100,7 +100,7 @@ def _nearness(question: Question, acl: Acl) -> float:
 
 
 def differences(question: Question, acl: Acl) -> list[str]:
-    """What keeps an ALLOW from applying."""
+    """The reasons why an ALLOW does not apply."""
     found = []
     if acl.principal not in (question.principal, EVERYONE):
         found.append(f"it is for {acl.principal}")

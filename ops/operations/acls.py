@@ -123,7 +123,7 @@ def exactly(acl: Acl) -> AclFilter:
 
 
 def _order(acl: Acl) -> tuple[Any, ...]:
-    """By whom, then by what."""
+    """Sort by principal, then by resource."""
     return acl.principal, acl.resource, acl.name, acl.pattern, acl.permission, acl.operation
 
 

@@ -74,7 +74,7 @@ def alter_topic_configs(
 
 
 def broker_configs(cluster: Cluster, names: Sequence[str]) -> dict[str, str]:
-    """By name; empty where nothing is set. Raises ClientError."""
+    """Values by name; empty where nothing is set. Raises ClientError."""
     node = cluster.nodes()[0]
     wanted = DescribeConfigsResource(BROKER, str(node.node_id), list(names))
     (answer,) = cluster.call(DescribeConfigsRequest([wanted]), node).results

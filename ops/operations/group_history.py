@@ -1,6 +1,6 @@
-"""The history of a group: who read which partition, when that stopped and why. Pure but for `read`.
+"""The history of a group: who read which partition, when that stopped and why.
 
-Made of the events in `__moldau_group_events` (broker/coordinator/group_events.py), which the
+Made from the events in `__moldau_group_events` (broker/coordinator/group_events.py), which the
 broker keeps for seven days. The console draws it, `moldau groups history` and `explain` print it.
 """
 
@@ -47,7 +47,7 @@ class Pause(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """Something that happened, for people."""
+    """An event in words."""
 
     at_ms: int
     text: str
@@ -55,7 +55,7 @@ class Marker(NamedTuple):
 
 
 class Offsets(NamedTuple):
-    """What was committed at a time; `before`: just before somebody moved or removed it."""
+    """Committed offsets at a time; `before`: just before somebody moved or removed them."""
 
     at_ms: int
     offsets: dict[TopicPartition, int]
@@ -112,7 +112,7 @@ def parse(value: bytes) -> Event:
 
 
 def since(events: list[Event], since_ms: int) -> list[Event]:
-    """What happened since, after what was in force then."""
+    """Events since a time, after the assignment that was in force then."""
     before = [each for each in events if each.at_ms < since_ms]
     last = next((each for each in reversed(before) if each.name in _ENDS_ASSIGNMENT), None)
     kept = [last] if last is not None and last.name == "assigned" else []
@@ -126,7 +126,7 @@ _ENDS_ASSIGNMENT = frozenset({"assigned", "rebalance_started", "group_empty", "g
 
 
 def film(events: Iterable[Event], since_ms: int, until_ms: int) -> Film:
-    """What events say of the time from `since_ms` to `until_ms`."""
+    """Arrange events as spans, pauses and markers between two times. Pure."""
     spans: list[Span] = []
     pauses: list[Pause] = []
     markers: list[Marker] = []
@@ -225,7 +225,7 @@ def explain(shown: Film) -> Explanation:
 
 
 def kind_of(cause: str) -> str:
-    """The cause without the names in it, so that like ones are counted together."""
+    """The cause without names, so that similar ones are counted together."""
     for word, kind in (
         ("expired", "a member's session expired"),
         ("did not", "a member did not answer in time"),
@@ -239,13 +239,13 @@ def kind_of(cause: str) -> str:
 
 
 def offsets_at(events: Iterable[Event], at_ms: int) -> Offsets | None:
-    """What the group had committed at a time: the last that is known from before it."""
+    """The offsets committed at a time: the last that are known from before it."""
     commits = film(events, 0, at_ms).commits
     known = [each for each in commits if each.at_ms <= at_ms]
     return known[-1] if known else None
 
 
 def offsets_before_reset(events: Iterable[Event]) -> Offsets | None:
-    """What was committed before offsets were last moved or removed by hand."""
+    """The offsets committed before somebody last moved or removed them."""
     commits = [each for each in film(events, 0, 1 << 62).commits if each.before]
     return commits[-1] if commits else None

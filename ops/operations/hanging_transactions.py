@@ -1,4 +1,4 @@
-"""Transactions that hang, and ending them. No printing.
+"""Transactions that hang: find them, and end them.
 
 A transaction hangs when it is open in a partition and no coordinator knows that, so that no marker
 will end it: read_committed consumers stop there, and compaction with them. Kafka brokers before
@@ -23,7 +23,7 @@ ADMINISTRATORS = 1  # the version without a transaction version, which is for co
 
 
 def find_hanging(cluster: Cluster, places: Collection[TopicPartition]) -> list[OpenTransaction]:
-    """Those open in these partitions.
+    """Transactions that hang in these partitions.
 
     Coordinators are asked after the partitions, and one of their transactions may have ended in
     between; what hangs is open afterwards too.
@@ -38,7 +38,7 @@ def find_hanging(cluster: Cluster, places: Collection[TopicPartition]) -> list[O
 def transactional_ids(
     cluster: Cluster, found: Sequence[OpenTransaction]
 ) -> dict[OpenTransaction, str]:
-    """The ids of those that a coordinator knows to be open in their partition."""
+    """The ids of transactions that a coordinator knows to be open in their partition."""
     if not found:
         return {}
     producers = sorted({one.producer_id for one in found})

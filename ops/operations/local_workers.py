@@ -38,15 +38,14 @@ class LocalWorkers:
         return next((answer for answer in answers if answer is not None), None)
 
     def document(self, node_id: int) -> Document | None:
-        """What the worker reports of itself, its partitions and its groups."""
+        """The report of a worker: itself, its partitions and its groups."""
         if node_id not in self._documents:
             answer = self.ask(node_id, METRICS)
             self._documents[node_id] = None if answer is None else decode(answer)
         return self._documents[node_id]
 
     def rows(self, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, PartitionRow]:
-        """What leaders, given by their node ids, report of partitions; unknown ones are left
-        out."""
+        """The rows that leaders, given by their node ids, report; unknown ones are left out."""
         found = {}
         for node_id in set(leaders.values()):
             document = self.document(node_id)

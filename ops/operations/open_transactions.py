@@ -1,6 +1,6 @@
-"""Transactions that are open in partitions, as the partitions' leaders know them. No printing.
+"""Transactions that are open in partitions, as the leaders of the partitions know them.
 
-What coordinators know of them is transaction_state.py's.
+transactions.py asks their coordinators.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTITIONS_OF_A_REQUEST = 200
 
 
 class OpenTransaction(NamedTuple):
-    """What a partition knows of a transaction that has not ended there."""
+    """A transaction that has not ended in a partition, as its leader knows it."""
 
     place: TopicPartition
     start_offset: int

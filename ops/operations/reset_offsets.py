@@ -22,13 +22,12 @@ from moldau.ops.operations.group_history import offsets_at, offsets_before_reset
 from moldau.ops.operations.groups import committed_offsets, find_group
 
 INACTIVE = ("Empty", "Dead")
-
-
 COMMIT_AT, UNDO = "commit-at", "undo"
 
 
 class Goal(NamedTuple):
-    """Where to: `kind` is earliest, latest, datetime (epoch ms), shift or offset."""
+    """Where to move offsets: `kind` is earliest, latest, datetime (epoch ms), shift, offset,
+    commit-at or undo."""
 
     kind: str
     value: int = 0
@@ -87,7 +86,7 @@ def make_plan(
     topics: Iterable[tuple[str, frozenset[int] | None]] | None,
     goal: Goal,
 ) -> list[Move]:
-    """What to commit; `topics` None: every partition with a commit. Raises ClientError."""
+    """The offsets to commit; `topics` None: every partition with a commit. Raises ClientError."""
     group = find_group(cluster, group_id)
     if group is not None and group.group_state not in INACTIVE:
         raise ClientError(
@@ -134,7 +133,7 @@ def make_plan(
 def _known_from_history(
     cluster: Cluster, group_id: str, goal: Goal
 ) -> dict[TopicPartition, int] | None:
-    """What the group had committed, for the goals that go back to that; None for the others."""
+    """The offsets to go back to, for goals that need the history; None for the others."""
     if goal.kind not in (COMMIT_AT, UNDO):
         return None
     events = read_events(cluster, group_id, 0)

@@ -38,7 +38,7 @@ class TokenInfo(NamedTuple):
 
     @property
     def password(self) -> str:
-        """What a client logs in with."""
+        """The password that a client logs in with."""
         return base64.b64encode(self.token_hmac).decode()
 
 

@@ -1,7 +1,7 @@
-"""What `moldau top` shows, computed from two samples of a running broker. Pure.
+"""Computes what `moldau top` shows from two samples of a running broker. Pure.
 
-Rates are differences of counters. Of a counter that is new or went back, as that of a process that
-was restarted, there is none until the next sample.
+Rates are differences of counters. A counter that is new, or went back because its process was
+restarted, has no rate until the next sample.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def overview(before: Sampled, after: Sampled) -> dict[str, Any]:
 
 
 def process_figures(before: Sampled, after: Sampled) -> dict[Key, dict[str, Any]]:
-    """By role and index, as `processes` of the overview."""
+    """The `processes` of the overview, by role and index."""
     seconds = max(after.at - before.at, 1e-3)
     rates = _Rates(before.snapshot, after.snapshot, seconds)
     found = _processes(before, after, rates, seconds)
@@ -63,7 +63,7 @@ def process_figures(before: Sampled, after: Sampled) -> dict[Key, dict[str, Any]
 
 
 def store_memory(snapshot: Snapshot) -> tuple[int | None, int | None]:
-    """What the store uses, and its limit (0: none)."""
+    """Memory that the store uses, and its limit (0: none)."""
     documents = dict(_documents(snapshot))
     return _gauge(documents, STORE_MEMORY), _gauge(documents, STORE_LIMIT)
 
@@ -121,7 +121,7 @@ def _topics(rates: _Rates, lags: Lags) -> list[dict[str, Any]]:
 
 
 def _groups(lags: Lags) -> list[dict[str, Any]]:
-    """Those that are furthest behind first."""
+    """Sorted by lag, the largest first."""
     found = [
         {
             "group": group.group,
@@ -158,7 +158,7 @@ class _Rates:
         return {label: round(rate, 1) for label, rate in found.items()}
 
     def _series(self, name: str) -> Iterator[tuple[Key, str, float]]:
-        """Processes, the first label, and the rate. What one sample lacks is left out."""
+        """Process, first label and rate of each series that is in both samples."""
         for key, document in self._after.items():
             if key not in self._before:
                 continue

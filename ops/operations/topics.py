@@ -89,7 +89,7 @@ class TopicDescription(msgspec.Struct, frozen=True):
 
 
 def id_text(topic_id: bytes) -> str:
-    """As Kafka's tools write it."""
+    """The id in the form of Kafka's tools."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 

@@ -57,7 +57,7 @@ class Listed(NamedTuple):
 
 
 def list_transactions(cluster: Cluster, wanted: ListTransactionsRequest) -> list[Listed]:
-    """Of all brokers, by id: each lists what it coordinates."""
+    """The ids of all brokers, sorted: each lists those it coordinates."""
     found: dict[str, Listed] = {}
     for node in cluster.nodes():
         answer = cluster.call(wanted, node)
@@ -72,7 +72,7 @@ def list_transactions(cluster: Cluster, wanted: ListTransactionsRequest) -> list
 
 
 def details_of(cluster: Cluster, listed: Sequence[Listed]) -> list[TransactionState]:
-    """Of those that still exist, from the coordinators that listed them."""
+    """Describe those that still exist; the coordinators that listed them are asked."""
     ids: dict[Node, list[str]] = {}
     for one in listed:
         ids.setdefault(one.coordinator, []).append(one.transactional_id)

@@ -28,7 +28,7 @@ MIN_REWRITTEN_BYTES = 256 << 20  # a smaller file is loaded in a second or two
 
 
 class Disk(Protocol):
-    """Of `disk_guard.py`."""
+    """The part of disk_guard.py that rewrites need."""
 
     def room_for_copies(self) -> int: ...
     @property

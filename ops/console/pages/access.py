@@ -65,7 +65,7 @@ Fields = FormData | QueryParams
 
 
 class Section(NamedTuple):
-    """What a part of the page shows, or why it cannot."""
+    """The rows of a part of the page, or why it has none."""
 
     rows: list[Any]
     refusal: str = ""

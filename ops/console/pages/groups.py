@@ -159,7 +159,7 @@ def _url(group: str) -> str:
 
 
 def measured(snapshot: Snapshot, group: GroupDescription) -> list[Measure]:
-    """What the members of a group have measured and pushed."""
+    """Metrics that the members of a group have pushed."""
     return measures(snapshot, group.group, group.members, int(time.time() * 1000))
 
 

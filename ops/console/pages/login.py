@@ -73,6 +73,6 @@ def routes(
 
 
 def _is_possible(user: str, password: str) -> bool:
-    """What no user can have is not sent to the broker."""
+    """Reject names and passwords that no user can have without asking the broker."""
     is_short = len(user) <= MAX_NAME and len(password) <= MAX_PASSWORD
     return bool(user and password) and is_short and "\0" not in user + password

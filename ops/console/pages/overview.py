@@ -1,4 +1,4 @@
-"""What happens now: rates, the store, the processes, the slots of groups by owner."""
+"""The overview: rates, the store, the processes, the slots of groups by owner."""
 
 from __future__ import annotations
 
