@@ -20,7 +20,7 @@ examples:
   moldau serve                     a broker on 127.0.0.1:9092 with its own store
   moldau serve --help              all its options
   moldau status                    the processes of a running broker
-  moldau top                       what it does now: rates, topics, groups by lag
+  moldau top                       live view of rates, processes, topics and lag
   moldau topics create orders      topics: create, list, describe, alter, delete
   moldau produce orders            lines of standard input as records; `consume` prints them
   moldau groups describe billing   consumer groups: members, offsets, lag

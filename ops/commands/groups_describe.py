@@ -15,9 +15,9 @@ examples:
   moldau groups describe billing
   moldau groups describe billing --json | jq '.groups[0].total_lag'
 
-Lag is in records. It is unknown where nothing is committed, and for a native topic where the store
-cannot be asked or more than 10,000 records would have to be counted. Identity and generation are
-shown where the broker runs on this machine: Kafka's protocol does not carry them.
+Lag is in records. It is unknown where nothing is committed, and for a native topic if the broker
+runs on another machine or more than 10,000 records would have to be counted. Identity and
+generation are shown if the broker runs on this machine: Kafka's protocol does not carry them.
 """
 
 NOT_COUNTED = (

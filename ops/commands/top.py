@@ -1,4 +1,4 @@
-"""`moldau top`: what a running broker does now, in a terminal.
+"""`moldau top`: a live view of a running broker in a terminal.
 
 It asks the processes over their unix sockets, as the HTTP process does, which need not run. It
 works for the user that runs `serve`, on the same machine.
@@ -28,7 +28,7 @@ from moldau.ops.http.snapshot import usages
 from moldau.ops.operations.top import Sampled, overview
 from moldau.ops.serve.runtime import control_socket, router_socket, runtime_dir, worker_socket
 
-DESCRIPTION = "Show what a running broker does: rates, processes, busiest topics, groups by lag."
+DESCRIPTION = "Live view of a running broker: rates, processes, busiest topics, groups by lag."
 
 EXAMPLES = """\
 examples:

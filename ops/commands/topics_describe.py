@@ -30,7 +30,7 @@ examples:
 
 records is the end offset minus the start offset and minus gaps: a compacted log holds fewer
 epoch is raised when the store lost the end of the log, or might have; the log goes on above it, and
-the offsets in between are a gap (shown where the broker runs on this machine)
+the offsets in between are a gap (shown if the broker runs on this machine)
 """
 
 
