@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -45,6 +45,7 @@ _MILLISECONDS = {
 }
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 Cell = str | int | None
 Action = Callable[[Cluster, argparse.Namespace], int]
@@ -163,6 +164,18 @@ def parsed_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return parsed
 
 
+def choice_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
+    """A parser of one of these names, in upper or lower case."""
+    by_name = {name.lower(): name for name in names}
+
+    def parse(text: str) -> str:
+        if text.lower() not in by_name:
+            raise ValueError(f"there is no {kind} {text}: choose from {', '.join(names)}")
+        return by_name[text.lower()]
+
+    return parsed_by(parse)
+
+
 def parse_duration(text: str) -> int:
     """Milliseconds of `90s`, `15min`, `2h`. Raises ValueError."""
     found = re.fullmatch(r"([0-9]{1,9}) *([a-z]+)", text.strip())
@@ -216,6 +229,17 @@ def run_chosen(arguments: argparse.Namespace, work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print("\nmoldau: interrupted", file=sys.stderr)
         return 1
+
+
+def try_each(items: Iterable[T], work: Callable[[T], U]) -> list[U]:
+    """The results; for an item that fails the cause is printed, and the others go on."""
+    done = []
+    for item in items:
+        try:
+            done.append(work(item))
+        except ClientError as error:
+            complain(error)
+    return done
 
 
 def discard_output() -> None:

@@ -98,8 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_explain(add)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return run_action(arguments)
+run = run_action
 
 
 def _add(cluster: Cluster, arguments: argparse.Namespace) -> int:

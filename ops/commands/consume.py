@@ -63,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_bootstrap(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return run_action(arguments)
+run = run_action
 
 
 def _begin(text: str) -> tuple[str, int]:

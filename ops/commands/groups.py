@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import argparse
 
-from moldau.ops.client import ClientError, Cluster
+from moldau.ops.client import Cluster
 from moldau.ops.command_line import (
     add_actions,
-    complain,
-    parsed_by,
+    choice_of,
     print_json,
     print_table,
     run_action,
     show_deleted,
+    try_each,
 )
 from moldau.ops.commands.groups_describe import add_describe
 from moldau.ops.commands.groups_history import add_explain, add_history
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         _list,
     )
     listing.add_argument(
-        "--state", type=parsed_by(_state), action="append", default=[], metavar="STATE",
-        help=f"only groups in this state, of {', '.join(STATES)}; may be repeated",
+        "--state", type=choice_of(STATES, "group state"), action="append", default=[],
+        metavar="STATE", help=f"only groups in this state, of {', '.join(STATES)}; may be repeated",
     )  # fmt: skip
 
     add_describe(add)
@@ -67,15 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_explain(add)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return run_action(arguments)
-
-
-def _state(text: str) -> str:
-    for state in STATES:
-        if state.lower() == text.lower():
-            return state
-    raise ValueError(f"there is no group state {text}: choose from {', '.join(STATES)}")
+run = run_action
 
 
 def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
@@ -92,14 +84,12 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _delete(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    deleted = []
     wanted = list(dict.fromkeys(arguments.groups))
-    for group_id in wanted:
-        try:
-            delete_group(cluster, group_id)
-        except ClientError as error:
-            complain(error)
-        else:
-            deleted.append(group_id)
+
+    def delete(group_id: str) -> str:
+        delete_group(cluster, group_id)
+        return group_id
+
+    deleted = try_each(wanted, delete)
     show_deleted(arguments, deleted)
     return 0 if deleted == wanted else 1

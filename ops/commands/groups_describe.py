@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
-from moldau.ops.client import ClientError, Cluster
-from moldau.ops.command_line import AddAction, complain, print_facts, print_table, show_described
+from moldau.ops.client import Cluster
+from moldau.ops.command_line import AddAction, print_facts, print_table, show_described, try_each
 from moldau.ops.operations.groups import GroupDescription, GroupPartition, describe_group
 from moldau.ops.operations.lag import LagCounter
 from moldau.ops.operations.local_workers import LocalWorkers
@@ -32,15 +33,10 @@ def add_describe(add: AddAction) -> None:
 
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    described = []
     wanted = list(dict.fromkeys(arguments.groups))
     workers = LocalWorkers(cluster)
-    counter = LagCounter(cluster, workers)
-    for group_id in wanted:
-        try:
-            described.append(describe_group(cluster, workers, counter, group_id))
-        except ClientError as error:
-            complain(error)
+    describe = partial(describe_group, cluster, workers, LagCounter(cluster, workers))
+    described = try_each(wanted, describe)
     show_described(arguments, "groups", described, _print_group)
     return 0 if len(described) == len(wanted) else 1
 

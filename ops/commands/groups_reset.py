@@ -10,14 +10,12 @@ from moldau.ops.command_line import AddAction, parsed_by, print_json, print_tabl
 from moldau.ops.operations.configs import topic_configs
 from moldau.ops.operations.reset_offsets import (
     COMMIT_AT,
+    GOALS,
     UNDO,
     Goal,
     Move,
     execute,
     make_plan,
-    parse_datetime,
-    parse_integer,
-    parse_offset,
     parse_topic,
 )
 from moldau.ops.operations.topics import native_storage
@@ -52,18 +50,16 @@ def add_reset(add: AddAction) -> None:
     _add_fixed(goal, "--to-earliest", Goal("earliest"), "the start of the log")
     _add_fixed(goal, "--to-latest", Goal("latest"), "its end")
     _add_valued(
-        goal, "--to-datetime", "T", lambda text: Goal("datetime", parse_datetime(text)),
+        goal, "--to-datetime", "T", GOALS["datetime"],
         "the first record at or after this ISO 8601 time (UTC unless it names an offset)",
     )  # fmt: skip
     _add_valued(
-        goal, "--shift-by", "N", lambda text: Goal("shift", parse_integer(text)),
+        goal, "--shift-by", "N", GOALS["shift"],
         "so many records from what is committed, back if negative",
     )  # fmt: skip
+    _add_valued(goal, "--to-offset", "N", GOALS["offset"], "this offset")
     _add_valued(
-        goal, "--to-offset", "N", lambda text: Goal("offset", parse_offset(text)), "this offset"
-    )
-    _add_valued(
-        goal, "--to-commit-at", "T", lambda text: Goal(COMMIT_AT, parse_datetime(text)),
+        goal, "--to-commit-at", "T", GOALS[COMMIT_AT],
         "what the group had committed at this time, as far as its history is kept",
     )  # fmt: skip
     _add_fixed(goal, "--undo", Goal(UNDO), "what was committed before the last reset or deletion")

@@ -157,8 +157,7 @@ def _period(text: str) -> int:
     return period
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return run_action(arguments)
+run = run_action
 
 
 # --- actions ---

@@ -117,8 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_adopt(add)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return run_action(arguments)
+run = run_action
 
 
 def _setting(text: str) -> tuple[str, str]:

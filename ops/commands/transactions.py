@@ -11,6 +11,7 @@ from moldau.broker.wire.messages.list_transactions import ListTransactionsReques
 from moldau.ops.client import Cluster
 from moldau.ops.command_line import (
     add_actions,
+    choice_of,
     parse_duration,
     parsed_by,
     print_json,
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = add_actions(parser, DESCRIPTION, EXAMPLES)
     listing = add("list", "show the transactional ids of all brokers", LIST_HELP, _list)
     listing.add_argument(
-        "--state", type=parsed_by(_state), action="append", default=[], metavar="STATE",
+        "--state", type=choice_of(STATES, "state"), action="append", default=[], metavar="STATE",
         help=f"only those in this state, of {', '.join(STATES)}; may be repeated",
     )  # fmt: skip
     listing.add_argument(
@@ -67,15 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_abort(add)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return run_action(arguments)
-
-
-def _state(text: str) -> str:
-    for state in STATES:
-        if state.lower() == text.lower():
-            return state
-    raise ValueError(f"there is no state {text}: choose from {', '.join(STATES)}")
+run = run_action
 
 
 def _producer_id(text: str) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
-from moldau.broker.wire.messages.describe_transactions import TransactionState
-from moldau.ops.client import ClientError, Cluster, TopicPartition
-from moldau.ops.command_line import AddAction, complain, confirm, parsed_by, print_json, printable
+from moldau.ops.client import Cluster, TopicPartition
+from moldau.ops.command_line import AddAction, confirm, parsed_by, print_json, printable, try_each
 from moldau.ops.commands.transactions_find_hanging import hanging_document, parse_partition
 from moldau.ops.operations.hanging_transactions import find_open, write_abort_marker
 from moldau.ops.operations.reset_offsets import parse_offset
-from moldau.ops.operations.transactions import AbortedTransaction, abort_transaction, find_ongoing
+from moldau.ops.operations.transactions import abort_transaction, find_ongoing
 
 HELP = """\
 examples:
@@ -56,21 +56,11 @@ def _abort(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 def _abort_ids(cluster: Cluster, arguments: argparse.Namespace) -> int:
     wanted = list(dict.fromkeys(arguments.ids))
-    found: list[TransactionState] = []
-    for transactional_id in wanted:
-        try:
-            found.append(find_ongoing(cluster, transactional_id))
-        except ClientError as error:
-            complain(error)
+    found = try_each(wanted, partial(find_ongoing, cluster))
     if found and not arguments.yes:
         names = ", ".join(one.transactional_id for one in found)
         confirm(f"Abort the transaction of {names}, and fence its producer?")
-    aborted: list[AbortedTransaction] = []
-    for one in found:
-        try:
-            aborted.append(abort_transaction(cluster, one))
-        except ClientError as error:
-            complain(error)
+    aborted = try_each(found, partial(abort_transaction, cluster))
     if arguments.json:
         print_json({"aborted": aborted})
     else:

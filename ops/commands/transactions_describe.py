@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
+from functools import partial
 
-from moldau.ops.client import ClientError, Cluster
+from moldau.ops.client import Cluster
 from moldau.ops.command_line import (
     AddAction,
-    complain,
     duration_text,
     print_facts,
     print_table,
     show_described,
+    try_each,
 )
 from moldau.ops.operations.transactions import (
     TransactionDescription,
@@ -39,13 +40,8 @@ def add_describe(add: AddAction) -> None:
 
 
 def _describe(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    described = []
     wanted = list(dict.fromkeys(arguments.ids))
-    for transactional_id in wanted:
-        try:
-            described.append(describe_transaction(cluster, transactional_id))
-        except ClientError as error:
-            complain(error)
+    described = try_each(wanted, partial(describe_transaction, cluster))
     show_described(arguments, "transactions", described, _print_transaction)
     return 0 if len(described) == len(wanted) else 1
 

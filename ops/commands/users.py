@@ -11,12 +11,12 @@ from moldau.ops.client import ClientError, Cluster
 from moldau.ops.command_line import (
     AddAction,
     add_actions,
-    complain,
     print_json,
     print_table,
     printable,
     run_action,
     show_deleted,
+    try_each,
 )
 from moldau.ops.operations.acls import find_acls
 from moldau.ops.operations.tokens import find_tokens
@@ -91,8 +91,7 @@ def _add_with_password(add: AddAction, name: str, summary: str, text: str) -> No
     source.add_argument("--generate", action="store_true", help="make one and show it once")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    return run_action(arguments)
+run = run_action
 
 
 def _set_password(cluster: Cluster, arguments: argparse.Namespace) -> int:
@@ -148,16 +147,14 @@ def _list(cluster: Cluster, arguments: argparse.Namespace) -> int:
 def _remove(cluster: Cluster, arguments: argparse.Namespace) -> int:
     wanted = list(dict.fromkeys(arguments.users))
     found = find_users(cluster, wanted)
-    removed = []
-    for user in wanted:
-        try:
-            if user not in found:
-                raise ClientError(f"there is no user {user}; `moldau users list` shows them")
-            delete_credentials(cluster, user, found[user])
-        except ClientError as error:
-            complain(error)
-        else:
-            removed.append(user)
+
+    def remove(user: str) -> str:
+        if user not in found:
+            raise ClientError(f"there is no user {user}; `moldau users list` shows them")
+        delete_credentials(cluster, user, found[user])
+        return user
+
+    removed = try_each(wanted, remove)
     show_deleted(arguments, removed)
     if not arguments.json:
         for user in removed:

@@ -25,7 +25,6 @@ from moldau.ops.console.hues import Hues
 from moldau.ops.console.index import Index
 from moldau.ops.console.live_views import MAX_LIVE, LiveViews
 from moldau.ops.console.login import Logins, LoginUnavailable
-from moldau.ops.console.recent import RecentSnapshot
 from moldau.ops.console.sessions import CHANGED, Session
 from moldau.ops.console.threads import Threads
 from moldau.ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
@@ -41,6 +40,8 @@ SAMPLE_EVERY_S = 5.0
 VISIBLE_S = 1.0  # then workers are asked again what a user may see
 MAX_QUESTIONS = 32
 CLIENT_ID = "moldau-console"
+REST = 10  # a snapshot is good for so many times as long as asking took
+MAX_AGE_S = 15.0
 
 # Who looks at the page that is being made; None: without a login.
 visitor: ContextVar[Session | None] = ContextVar("visitor", default=None)
@@ -204,3 +205,39 @@ class Backend:
             session.ended = session.ended or CHANGED
             raise SessionOver(session.ended)
         session.visible, session.visible_at = visible, asked_at
+
+
+class RecentSnapshot:
+    """A snapshot that pages share for a moment.
+
+    With thousands of groups a report is work for every process of the broker. Pages then show the
+    last one for a while, in proportion to the time that asking took; a small broker is asked for
+    each page.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[Snapshot]]) -> None:
+        self._ask = ask
+        self._found: Snapshot | None = None
+        self._until = 0.0
+        self._changes = 0
+
+    async def __call__(self) -> Snapshot:
+        found = self._found
+        if found is not None and asyncio.get_running_loop().time() < self._until:
+            return found
+        return await self.renew()
+
+    async def renew(self) -> Snapshot:
+        loop = asyncio.get_running_loop()
+        began, changes = loop.time(), self._changes
+        found = await self._ask()
+        if changes == self._changes:  # else it may have been made before the change
+            now = loop.time()
+            self._found = found
+            self._until = now + min(REST * (now - began), MAX_AGE_S)
+        return found
+
+    def forget(self) -> None:
+        """A page has changed something: the next one must show it."""
+        self._found = None
+        self._changes += 1

@@ -23,8 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from moldau.ops.console.backend import visitor
-from moldau.ops.console.forms import MAX_FORM_BYTES, read_form
-from moldau.ops.console.inputs import parse_number
+from moldau.ops.console.inputs import MAX_FORM_BYTES, parse_number, read_form
 from moldau.ops.console.sessions import Session, Sessions
 
 TOKEN_FIELD = "csrf"

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -17,7 +19,6 @@ from moldau.ops.http import health
 from moldau.ops.http.collector import Collector
 from moldau.ops.http.families import families
 from moldau.ops.http.prometheus import CONTENT_TYPE, text_of
-from moldau.ops.http.requests import Requests, TooManyRequests
 from moldau.ops.http.snapshot import Snapshot, usages
 
 Scope = MutableMapping[str, Any]
@@ -26,6 +27,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HERE = "Moldau: /metrics, /livez, /readyz, /healthz\n"
+# In the console at once: in all, and from an address. Metrics and health are not counted.
+MAX_REQUESTS = 192
+MAX_REQUESTS_OF_ADDRESS = 128
 BUSY = b"too many requests at once: try again in a moment\n"
 NOT_INSTALLED = "The console is not installed: pip install 'moldau[console]'\n"
 
@@ -113,3 +117,32 @@ async def _send(send: Send, answer: Answer) -> None:
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})
+
+
+class TooManyRequests(Exception):
+    """So many are being answered that no further one is begun."""
+
+
+class Requests:
+    """Counts the requests in the console."""
+
+    def __init__(
+        self, most: int = MAX_REQUESTS, most_of_address: int = MAX_REQUESTS_OF_ADDRESS
+    ) -> None:
+        self._most = most
+        self._most_of_address = most_of_address
+        self._by_address: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, address: str) -> Iterator[None]:
+        """Raises TooManyRequests."""
+        own = self._by_address[address]
+        if own >= self._most_of_address or self._by_address.total() >= self._most:
+            raise TooManyRequests
+        self._by_address[address] = own + 1
+        try:
+            yield
+        finally:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]

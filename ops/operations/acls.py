@@ -6,16 +6,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from moldau.broker.errors import ErrorCode
 from moldau.broker.security.acl import EVERYONE, WILDCARD, Acl, AclFilter
 from moldau.broker.security.acl_origins import ACL_ORIGINS, decode_origins
 from moldau.broker.security.resources import Operation, PatternType, Permission, ResourceType
 from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsRequest
-from moldau.broker.wire.messages.delete_acls import (
-    DeleteAclsFilter,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-)
+from moldau.broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
 from moldau.ops.client import Cluster, refusal
 from moldau.ops.operations.local_workers import LocalWorkers
@@ -36,24 +34,10 @@ def find_acls(cluster: Cluster, wanted: Iterable[AclFilter] = (EVERYTHING,)) -> 
     """Sorted, each once. Raises ClientError."""
     found: set[Acl] = set()
     for one in wanted:
-        request = DescribeAclsRequest(
-            one.resource, one.name, one.pattern, one.principal, one.host,
-            one.operation, one.permission,
-        )  # fmt: skip
-        answer = cluster.call(request)
+        answer = cluster.call(DescribeAclsRequest(*msgspec.structs.astuple(one)))
         _check(answer.error_code, answer.error_message)
         found.update(
-            Acl(
-                ResourceType(resource.resource_type),
-                resource.resource_name,
-                PatternType(resource.pattern_type),
-                acl.principal,
-                acl.host,
-                Operation(acl.operation),
-                Permission(acl.permission_type),
-            )
-            for resource in answer.resources
-            for acl in resource.acls
+            _parsed(resource, acl) for resource in answer.resources for acl in resource.acls
         )
     return sorted(found, key=_order)
 
@@ -74,40 +58,28 @@ def acl_origins(cluster: Cluster) -> dict[str, str]:
 
 def create_acls(cluster: Cluster, acls: Sequence[Acl]) -> None:
     """Those that exist stay. Raises ClientError, when some may have been made."""
-    creations = [
-        AclCreation(
-            acl.resource, acl.name, acl.pattern, acl.principal, acl.host,
-            acl.operation, acl.permission,
-        )
-        for acl in acls
-    ]  # fmt: skip
+    creations = [AclCreation(*msgspec.structs.astuple(acl)) for acl in acls]
     for result in cluster.call(CreateAclsRequest(creations)).results:
         _check(result.error_code, result.error_message)
 
 
 def delete_acls(cluster: Cluster, wanted: Sequence[AclFilter]) -> list[Acl]:
     """Those that were removed. Raises ClientError."""
-    requested = [
-        DeleteAclsFilter(
-            one.resource, one.name, one.pattern, one.principal, one.host,
-            one.operation, one.permission,
-        )
-        for one in wanted
-    ]  # fmt: skip
+    requested = [DeleteAclsFilter(*msgspec.structs.astuple(one)) for one in wanted]
     removed: set[Acl] = set()
     for result in cluster.call(DeleteAclsRequest(requested)).filter_results:
         _check(result.error_code, result.error_message)
         for acl in result.matching_acls:
             _check(acl.error_code, acl.error_message)
-            removed.add(_removed(acl))
+            removed.add(_parsed(acl, acl))
     return sorted(removed, key=_order)
 
 
-def _removed(acl: DeleteAclsMatchingAcl) -> Acl:
+def _parsed(resource: Any, acl: Any) -> Acl:
     return Acl(
-        ResourceType(acl.resource_type),
-        acl.resource_name,
-        PatternType(acl.pattern_type),
+        ResourceType(resource.resource_type),
+        resource.resource_name,
+        PatternType(resource.pattern_type),
         acl.principal,
         acl.host,
         Operation(acl.operation),
@@ -117,9 +89,7 @@ def _removed(acl: DeleteAclsMatchingAcl) -> Acl:
 
 def exactly(acl: Acl) -> AclFilter:
     """A filter that matches this ACL and no other."""
-    return AclFilter(
-        acl.resource, acl.name, acl.pattern, acl.principal, acl.host, acl.operation, acl.permission
-    )
+    return AclFilter(*msgspec.structs.astuple(acl))
 
 
 def _order(acl: Acl) -> tuple[Any, ...]:

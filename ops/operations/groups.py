@@ -40,14 +40,14 @@ class GroupListing(msgspec.Struct, frozen=True):
     coordinator: Coordinator
 
 
-class FoundMember(NamedTuple):
+class GroupMember(msgspec.Struct, frozen=True):
     member_id: str
     instance_id: str | None
     client_id: str
     host: str
-    assigned: list[TopicPartition] | None  # None: of another protocol type
-    epoch: int | None  # of the consumer protocol
-    is_classic: bool
+    assignment: dict[str, list[int]] | None  # None: of another protocol type
+    epoch: int | None
+    protocol: str
 
 
 class FoundGroup(NamedTuple):
@@ -58,22 +58,12 @@ class FoundGroup(NamedTuple):
     protocol_type: str
     protocol: str  # what assigns partitions
     epoch: int | None  # of the consumer protocol; DescribeGroups has no generation
-    members: list[FoundMember]
+    members: list[GroupMember]
 
 
 class Committed(NamedTuple):
     offset: int
     metadata: str
-
-
-class GroupMember(msgspec.Struct, frozen=True):
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    host: str
-    assignment: dict[str, list[int]] | None  # None: of another protocol type
-    epoch: int | None
-    protocol: str
 
 
 class GroupPartition(msgspec.Struct, frozen=True):
@@ -163,7 +153,12 @@ def describe_group(
         raise refusal(f"group {group_id}", ErrorCode.GROUP_ID_NOT_FOUND)
     committed = committed_offsets(cluster, group_id)
     members = sorted(group.members, key=lambda one: (one.client_id, one.member_id))
-    owners = {place: member for member in members for place in member.assigned or ()}
+    owners = {
+        TopicPartition(topic, number): member
+        for member in members
+        for topic, numbers in (member.assignment or {}).items()
+        for number in numbers
+    }
     places = sorted(committed.keys() | owners.keys())
     ends = cluster.list_offsets(dict.fromkeys(places, LATEST))
     natives = counter.native_among(place.topic for place in ends)
@@ -184,7 +179,7 @@ def describe_group(
         group.protocol,
         Coordinator.of(coordinator),
         None if None in known or not known else sum(lag or 0 for lag in known),
-        [_shown_member(one) for one in members],
+        members,
         [
             _partition(
                 place,
@@ -206,29 +201,12 @@ def _reported(workers: LocalWorkers, node_id: int, group_id: str) -> GroupRow | 
     return next((row for row in rows if row.group == group_id), None)
 
 
-def _shown_member(one: FoundMember) -> GroupMember:
-    assignment: dict[str, list[int]] | None = None
-    if one.assigned is not None:
-        assignment = {}
-        for place in sorted(one.assigned):
-            assignment.setdefault(place.topic, []).append(place.partition)
-    return GroupMember(
-        one.member_id,
-        one.instance_id,
-        one.client_id,
-        one.host,
-        assignment,
-        one.epoch,
-        CLASSIC_TYPE if one.is_classic else CONSUMER_TYPE,
-    )
-
-
 def _partition(
     place: TopicPartition,
     committed: Committed | None,
     end: int | None,
     lag: int | None,
-    owner: FoundMember | None,
+    owner: GroupMember | None,
     *,
     is_native: bool,
 ) -> GroupPartition:
@@ -288,31 +266,37 @@ def _find_consumer_group(cluster: Cluster, group_id: str) -> FoundGroup | None:
     )
 
 
-def _classic_member(one: DescribedGroupMember, *, is_consumer: bool) -> FoundMember:
-    assigned = assigned_places(one.member_assignment) if is_consumer else None
-    host = one.client_host.removeprefix("/")
-    return FoundMember(
-        one.member_id, one.group_instance_id, one.client_id, host, assigned, None, True
+def _classic_member(one: DescribedGroupMember, *, is_consumer: bool) -> GroupMember:
+    return GroupMember(
+        one.member_id,
+        one.group_instance_id,
+        one.client_id,
+        one.client_host.removeprefix("/"),
+        assignment_of(one.member_assignment) if is_consumer else None,
+        None,
+        CLASSIC_TYPE,
     )
 
 
-def _consumer_member(one: Member) -> FoundMember:
-    return FoundMember(
+def _consumer_member(one: Member) -> GroupMember:
+    topics = sorted(one.assignment.topic_partitions, key=lambda topic: topic.topic_name)
+    return GroupMember(
         one.member_id,
         one.instance_id,
         one.client_id,
         one.client_host.removeprefix("/"),
-        [
-            TopicPartition(topic.topic_name, number)
-            for topic in one.assignment.topic_partitions
-            for number in topic.partitions
-        ],
+        {topic.topic_name: sorted(topic.partitions) for topic in topics if topic.partitions},
         one.member_epoch,
-        one.member_type == CLASSIC_MEMBER,
+        CLASSIC_TYPE if one.member_type == CLASSIC_MEMBER else CONSUMER_TYPE,
     )
 
 
-def assigned_places(assignment: bytes) -> list[TopicPartition] | None:
-    """The partitions of a ConsumerProtocolAssignment; None: it is something else."""
-    found = assigned_partitions(assignment)
-    return None if found is None else [TopicPartition(*one) for one in found]
+def assignment_of(assignment: bytes) -> dict[str, list[int]] | None:
+    """The partitions of a ConsumerProtocolAssignment, by topic; None: it is something else."""
+    places = assigned_partitions(assignment)
+    if places is None:
+        return None
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        found.setdefault(topic, []).append(partition)
+    return found

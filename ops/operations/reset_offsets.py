@@ -6,7 +6,7 @@ coordinator accepts only while the group has no members, and then read back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -78,6 +78,18 @@ def parse_topic(text: str) -> tuple[str, frozenset[int] | None]:
     if not name or not all(part.isascii() and part.isdigit() for part in parts):
         raise ValueError(f"want TOPIC or TOPIC:PARTITION,PARTITION, got {text!r}")
     return name, frozenset(map(int, parts)) if colon else None
+
+
+# By their names in the options of `groups reset-offsets` and in the console's form.
+GOALS: dict[str, Callable[[str], Goal]] = {
+    "earliest": lambda _: Goal("earliest"),
+    "latest": lambda _: Goal("latest"),
+    "datetime": lambda text: Goal("datetime", parse_datetime(text)),
+    "shift": lambda text: Goal("shift", parse_integer(text)),
+    "offset": lambda text: Goal("offset", parse_offset(text)),
+    COMMIT_AT: lambda text: Goal(COMMIT_AT, parse_datetime(text)),
+    UNDO: lambda _: Goal(UNDO),
+}
 
 
 def make_plan(

@@ -20,7 +20,7 @@ from moldau.broker.security.resources import (
     ResourceType,
 )
 from moldau.ops.client import ClientError, Cluster
-from moldau.ops.console.forms import read_form
+from moldau.ops.console.inputs import read_form
 from moldau.ops.console.rendering import Console
 from moldau.ops.operations.acl_explanation import Explained, explain_acls
 from moldau.ops.operations.acls import (

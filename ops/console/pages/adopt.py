@@ -21,8 +21,7 @@ from moldau.broker.metrics.stream_views import MAX_STREAMS, EntryView
 from moldau.broker.wire.records import decode_headers
 from moldau.ops.client import ClientError, Cluster, refusal
 from moldau.ops.console.formats import shown_bytes
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.inputs import number_of
+from moldau.ops.console.inputs import number_of, read_form
 from moldau.ops.console.rendering import Console
 from moldau.ops.console.streams import YEAR_2001_MS, Stream
 from moldau.ops.operations.adoption import CHOOSE, PARTITION, Adoption, chosen_bits, name_for

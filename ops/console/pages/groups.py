@@ -13,8 +13,8 @@ from starlette.routing import BaseRoute, Route
 from moldau.broker.errors import ErrorCode
 from moldau.ops.client import ClientError, Cluster
 from moldau.ops.console.film import causes, draw, members_of
-from moldau.ops.console.forms import read_form
 from moldau.ops.console.index import page_of
+from moldau.ops.console.inputs import check_confirmed, read_form
 from moldau.ops.console.measures import Measure, measures
 from moldau.ops.console.rendering import Console
 from moldau.ops.http.lag import worst
@@ -23,16 +23,7 @@ from moldau.ops.operations.group_history import film as make_film
 from moldau.ops.operations.groups import GroupDescription, delete_group, describe_group
 from moldau.ops.operations.lag import LagCounter
 from moldau.ops.operations.local_workers import LocalWorkers
-from moldau.ops.operations.reset_offsets import (
-    Goal,
-    Move,
-    execute,
-    make_plan,
-    parse_datetime,
-    parse_integer,
-    parse_offset,
-    parse_topic,
-)
+from moldau.ops.operations.reset_offsets import GOALS, Goal, Move, execute, make_plan, parse_topic
 
 LENGTHS = {
     "5min": 300_000,
@@ -41,13 +32,6 @@ LENGTHS = {
     "6h": 21_600_000,
     "1d": 86_400_000,
     "7d": 604_800_000,
-}
-GOALS = {
-    "earliest": lambda text: Goal("earliest"),
-    "latest": lambda text: Goal("latest"),
-    "datetime": lambda text: Goal("datetime", parse_datetime(text)),
-    "shift": lambda text: Goal("shift", parse_integer(text)),
-    "offset": lambda text: Goal("offset", parse_offset(text)),
 }
 
 
@@ -139,8 +123,7 @@ def routes(console: Console) -> list[BaseRoute]:
     async def delete(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["group"]
-        if str((await read_form(request)).get("confirm", "")) != name:
-            raise ClientError(f"not deleted: type the name, {name}, to confirm")
+        await check_confirmed(request, name)
         await backend.ask(lambda cluster: delete_group(cluster, name))
         return console.done(request, "/groups", f"{name} was deleted")
 

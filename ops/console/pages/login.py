@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from moldau.ops.console.forms import read_form
+from moldau.ops.console.inputs import read_form
 from moldau.ops.console.login import LoginRefused, Logins, LoginUnavailable, TooManyLogins
 from moldau.ops.console.rendering import Console
 from moldau.ops.console.security import LOGIN, LOGOUT, Cookies, page_after_login

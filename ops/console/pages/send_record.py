@@ -14,8 +14,7 @@ from moldau.ops.client import ClientError, Cluster, TopicPartition
 from moldau.ops.client.partitioning import partition_of
 from moldau.ops.client.reading import OffsetOutOfRange, read
 from moldau.ops.client.sending import Outgoing, partitions_for_sending, send
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.inputs import MAX_INT32, number_of
+from moldau.ops.console.inputs import MAX_INT32, number_of, read_form
 from moldau.ops.console.record_views import View
 from moldau.ops.console.rendering import Console
 

@@ -14,9 +14,8 @@ from starlette.routing import BaseRoute, Route
 from moldau.broker.errors import ErrorCode
 from moldau.broker.metrics.stream_views import MAX_STREAMS
 from moldau.ops.client import ClientError, Cluster, Denied, TopicPartition
-from moldau.ops.console.forms import read_form
 from moldau.ops.console.index import Index, page_of
-from moldau.ops.console.inputs import MAX_INT32, number_of
+from moldau.ops.console.inputs import MAX_INT32, check_confirmed, number_of, read_form
 from moldau.ops.console.rendering import Console
 from moldau.ops.console.streams import Stream, sides
 from moldau.ops.operations.configs import Config, alter_topic_configs, topic_configs
@@ -96,8 +95,7 @@ def routes(console: Console) -> list[BaseRoute]:
     async def delete(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["topic"]
-        if str((await read_form(request)).get("confirm", "")) != name:
-            raise ClientError(f"not deleted: type the name, {name}, to confirm")
+        await check_confirmed(request, name)
         await backend.ask(lambda cluster: delete_topic(cluster, name))
         return console.done(request, "/topics", f"{name} was deleted")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from moldau.ops.console.recent import RecentSnapshot
+from moldau.ops.console.backend import RecentSnapshot
 from moldau.ops.http.snapshot import Snapshot
 
 
