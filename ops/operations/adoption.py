@@ -12,13 +12,9 @@ from typing import NamedTuple
 import msgspec
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-)
+from moldau.broker.wire.messages.create_topics import CreatableTopicResult
 from moldau.ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition, refusal
+from moldau.ops.operations.topics import create_topics
 
 TIMEOUT_MS = 60_000  # a long stream is read once from end to end
 LONGEST_NAME = 249
@@ -46,10 +42,14 @@ class Adoption(NamedTuple):
             configs[BITS] = str(bits)
         if self.value is not None:
             configs["moldau.native.value"] = self.value
-        listed = [CreatableTopicConfig(key, value) for key, value in configs.items()]
-        topic = CreatableTopic(self.topic, self.partitions, -1, [], listed)
-        answer: CreatableTopicResult
-        (answer,) = cluster.call(CreateTopicsRequest([topic], TIMEOUT_MS, dry_run)).topics
+        (answer,) = create_topics(
+            cluster,
+            [self.topic],
+            self.partitions,
+            configs.items(),
+            dry_run=dry_run,
+            timeout_ms=TIMEOUT_MS,
+        )
         return answer
 
 

@@ -171,7 +171,7 @@ def describe_group(
     row = _reported(workers, coordinator.node_id, group_id)
     return GroupDescription(
         group_id,
-        None if row is None else row.identity,
+        None if row is None else row.identity or None,
         group.group_state,
         group.type,
         group.epoch if row is None else row.generation,

@@ -214,12 +214,13 @@ def create_topics(
     configs: Collection[tuple[str, str]] = (),
     *,
     dry_run: bool = False,
+    timeout_ms: int = TIMEOUT_MS,
 ) -> list[CreatableTopicResult]:
     """One result for each, which may be an error."""
     settings = [CreatableTopicConfig(key, value) for key, value in configs]
     wanted = [CreatableTopic(name, partitions, BROKER_DEFAULT, [], settings) for name in names]
     results: list[CreatableTopicResult] = cluster.call(
-        CreateTopicsRequest(wanted, TIMEOUT_MS, dry_run)
+        CreateTopicsRequest(wanted, timeout_ms, dry_run)
     ).topics
     return results
 
