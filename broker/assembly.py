@@ -32,6 +32,7 @@ from moldau.broker.coordinator.transactions.services import TransactionServices
 from moldau.broker.coordinator.upkeep import GroupUpkeep
 from moldau.broker.dispatch import Dispatcher
 from moldau.broker.group.topics import TopicFacts, TopicLookup
+from moldau.broker.handlers.private.acl_origins import AclOrigins
 from moldau.broker.handlers.private.connection_limits import ConnectionLimitsFeed
 from moldau.broker.handlers.private.ended_sessions import SessionEnder
 from moldau.broker.handlers.private.metrics import MetricsCollector
@@ -50,6 +51,7 @@ from moldau.broker.metrics.loop_lag import LoopLag
 from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.net.frame_checks import FrameChecks
 from moldau.broker.private.table import (
+    ACL_ORIGINS,
     CONNECTION_LIMITS,
     ENDED_SESSIONS,
     METRICS,
@@ -212,6 +214,7 @@ def assemble(
             RECORD_COUNTS.served_by(RecordCounts(topics, logs).answer),
             STREAM_VIEWS.served_by(StreamViews(store.native_views).answer),
             VISIBLE_NAMES.served_by(Visibility(broker, logins.by_listener).answer),
+            ACL_ORIGINS.served_by(AclOrigins(store.acls).answer),
         )
     )
     dispatcher.subscriptions = {

@@ -1,1 +1,1 @@
-"""What an operator runs: the `moldau` command, the embedded store, the set-up scripts."""
+"""For operators: the `moldau` command, the embedded store, the set-up scripts."""

@@ -20,7 +20,7 @@ examples:
   moldau serve                     a broker on 127.0.0.1:9092 with its own store
   moldau serve --help              all its options
   moldau status                    the processes of a running broker
-  moldau top                       what it does now: rates, topics, groups by lag
+  moldau top                       live view of rates, processes, topics and lag
   moldau topics create orders      topics: create, list, describe, alter, delete
   moldau produce orders            lines of standard input as records; `consume` prints them
   moldau groups describe billing   consumer groups: members, offsets, lag
@@ -43,26 +43,30 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "serve": Command("moldau.ops.serve.command", "start the broker"),
-    "status": Command("moldau.ops.admin.status", "show the processes of a running broker"),
-    "top": Command("moldau.ops.admin.top", "show what a running broker does now, again and again"),
-    "topics": Command("moldau.ops.admin.topics", "list, describe, create, delete and alter topics"),
-    "produce": Command("moldau.ops.admin.produce", "send lines of standard input to a topic"),
-    "consume": Command("moldau.ops.admin.consume", "print the records of a topic"),
+    "status": Command("moldau.ops.commands.status", "show the processes of a running broker"),
+    "top": Command("moldau.ops.commands.top", "live view of rates, processes, topics and lag"),
+    "topics": Command(
+        "moldau.ops.commands.topics", "list, describe, create, delete and alter topics"
+    ),
+    "produce": Command("moldau.ops.commands.produce", "send lines of standard input to a topic"),
+    "consume": Command("moldau.ops.commands.consume", "print the records of a topic"),
     "groups": Command(
-        "moldau.ops.admin.groups", "list, describe, delete groups and reset their offsets"
+        "moldau.ops.commands.groups", "list, describe, delete groups and reset their offsets"
     ),
     "transactions": Command(
-        "moldau.ops.admin.transactions",
+        "moldau.ops.commands.transactions",
         "list, describe and abort transactions, find those that hang",
     ),
     "users": Command(
-        "moldau.ops.admin.users", "add, list and remove users, change their passwords"
+        "moldau.ops.commands.users", "add, list and remove users, change their passwords"
     ),
-    "acls": Command("moldau.ops.admin.acls", "add, list, remove and explain ACLs: who may do what"),
+    "acls": Command(
+        "moldau.ops.commands.acls", "add, list, remove and explain ACLs: who may do what"
+    ),
     "tokens": Command(
-        "moldau.ops.admin.tokens", "create, list, renew and expire delegation tokens"
+        "moldau.ops.commands.tokens", "create, list, renew and expire delegation tokens"
     ),
-    "quotas": Command("moldau.ops.admin.quotas", "set, list and remove quotas of clients"),
+    "quotas": Command("moldau.ops.commands.quotas", "set, list and remove quotas of clients"),
     "pipeline": Command("moldau.ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("moldau.loadtest.bench.command", "measure a broker against its own baseline"),
     "completion": Command("moldau.ops.completion", "print a script for completion in your shell"),

@@ -1,4 +1,4 @@
-"""What subcommands with actions share: options, tables, errors as exit codes.
+"""Shared by subcommands with actions: options, tables, errors as exit codes.
 
 Tables are for people: rich's on a terminal, plain columns when piped, where nothing is cut off.
 Scripts use --json. Nothing here knows what is shown.
@@ -11,9 +11,10 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +44,9 @@ _MILLISECONDS = {
     "d": 24 * 60 * _MINUTE_MS,
 }
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 Cell = str | int | None
 Action = Callable[[Cluster, argparse.Namespace], int]
 AddAction = Callable[[str, str, str, Action], argparse.ArgumentParser]
@@ -50,7 +54,7 @@ Actions: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def add_actions(parser: argparse.ArgumentParser, description: str, examples: str) -> AddAction:
-    """For a command whose actions ask a broker: `add(name, summary, help, action) -> parser`.
+    """Begin a command whose actions ask a broker: `add(name, summary, help, action) -> parser`.
 
     `run_action` runs the one that was chosen.
     """
@@ -66,7 +70,7 @@ def add_actions(parser: argparse.ArgumentParser, description: str, examples: str
 
 
 def begin_actions(parser: argparse.ArgumentParser, description: str, examples: str) -> Actions:
-    """For a command with other actions, added by `add_action` and run by `run_chosen`."""
+    """Begin a command with other actions: `add_action` adds them, `run_chosen` runs one."""
     parser.description = description
     parser.epilog = examples
     parser.set_defaults(action=None, action_parser=parser)
@@ -116,7 +120,7 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
 
 
 def client_settings(arguments: argparse.Namespace) -> ClientSettings:
-    """What --command-config says. Raises ClientError."""
+    """The settings in --command-config. Raises ClientError."""
     path = arguments.command_config or os.environ.get(COMMAND_CONFIG_ENV)
     if not path:
         return ClientSettings()
@@ -141,7 +145,7 @@ def named_bootstrap(arguments: argparse.Namespace, settings: ClientSettings) -> 
 
 
 def positive(text: str) -> int:
-    """For argparse: a number from 1 on."""
+    """Parse a number from 1 on, for argparse."""
     number = int(text) if text.isascii() and text.isdigit() else 0
     if not 0 < number < 1 << 31:
         raise argparse.ArgumentTypeError(f"want a number from 1 on, got {text!r}")
@@ -149,7 +153,7 @@ def positive(text: str) -> int:
 
 
 def parsed_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """For argparse, which hides the text of a ValueError: the same, with its text."""
+    """Wrap `parse` for argparse, which would hide the text of a ValueError."""
 
     def parsed(text: str) -> Any:
         try:
@@ -158,6 +162,18 @@ def parsed_by(parse: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return parsed
+
+
+def choice_of(names: Sequence[str], kind: str) -> Callable[[str], str]:
+    """A parser of one of these names, in upper or lower case."""
+    by_name = {name.lower(): name for name in names}
+
+    def parse(text: str) -> str:
+        if text.lower() not in by_name:
+            raise ValueError(f"there is no {kind} {text}: choose from {', '.join(names)}")
+        return by_name[text.lower()]
+
+    return parsed_by(parse)
 
 
 def parse_duration(text: str) -> int:
@@ -215,6 +231,17 @@ def run_chosen(arguments: argparse.Namespace, work: Callable[[], int]) -> int:
         return 1
 
 
+def try_each(items: Iterable[T], work: Callable[[T], U]) -> list[U]:
+    """The results; for an item that fails the cause is printed, and the others go on."""
+    done = []
+    for item in items:
+        try:
+            done.append(work(item))
+        except ClientError as error:
+            complain(error)
+    return done
+
+
 def discard_output() -> None:
     """The reader has closed the pipe (`| head`): Python must not fail again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -237,16 +264,17 @@ def confirm(question: str) -> None:
 
 
 def print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2))
+    """Structs become objects with the names of their fields."""
+    print(json.dumps(msgspec.to_builtins(document), indent=2))
 
 
 def show_described(
     arguments: argparse.Namespace,
     kind: str,
-    documents: Sequence[dict[str, Any]],
-    print_one: Callable[[dict[str, Any]], None],
+    documents: Sequence[T],
+    print_one: Callable[[T], None],
 ) -> None:
-    """As one JSON document, or one after the other for people."""
+    """Print one JSON document, or one description after the other for people."""
     if arguments.json:
         print_json({kind: documents})
         return
@@ -307,7 +335,7 @@ def printable(text: str) -> str:
 
 
 def size_text(size: int) -> str:
-    """Bytes for people."""
+    """A size for people, such as `1.5 MiB`."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:
@@ -317,7 +345,7 @@ def size_text(size: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """For people: the two largest units."""
+    """The two largest units, such as `2 h 5 min`."""
     minutes, left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

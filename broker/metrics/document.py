@@ -60,6 +60,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     # Offsets do not count records where others choose them (native topics): ask the leader.
     has_consecutive_offsets: bool = True
     gaps: tuple[tuple[int, int], ...] = ()  # offsets without records: the first, the one behind
+    epochs: tuple[tuple[int, int], ...] = ()  # leader epochs after 0: number, first offset
 
     def count(self, first: int, after: int) -> int:
         """How many of the offsets from `first` to before `after` have records."""
@@ -85,6 +86,9 @@ class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     state: str
     members: int
     committed: list[CommittedRow]
+    # Kafka's protocol has no field for these.
+    identity: str = ""
+    generation: int = -1
 
 
 class ClientValue(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -11,6 +11,7 @@
 | 32761 | RECORD_COUNTS | committed offsets | numbers of records | the HTTP process, `moldau groups` |
 | 32760 | STREAM_VIEWS | streams | what Redis shows of them | the console, `moldau topics` |
 | 32759 | VISIBLE_NAMES | an identity | what this user may see | the console |
+| 32758 | ACL_ORIGINS | nothing | who made each ACL, and when | `moldau acls explain` |
 
 Workers serve all of them (handlers/private/, server/login.py), routers PREAMBLE and METRICS. Over
 TCP their keys are unknown, and close the connection.
@@ -55,6 +56,11 @@ class VisibleNames(msgspec.Struct, frozen=True, omit_defaults=True):
     groups: list[str] = []
 
 
+class AclOrigin(msgspec.Struct, frozen=True):
+    created_by: str
+    created_ms: int
+
+
 PREAMBLE = PrivateApi[Identity, None](32767, "Preamble", Identity, None, answers="never")
 WHO_AM_I = PrivateApi[None, Identity](32766, "WhoAmI", None, Identity, Asker.LOGIN)
 METRICS = PrivateApi[None, Document](32765, "Metrics", None, Document)
@@ -72,6 +78,9 @@ STREAM_VIEWS = PrivateApi[StreamsWanted, list[StreamView | None]](
     32760, "StreamViews", StreamsWanted, list[StreamView | None]
 )
 VISIBLE_NAMES = PrivateApi[Identity, VisibleNames](32759, "VisibleNames", Identity, VisibleNames)
+ACL_ORIGINS = PrivateApi[None, dict[str, AclOrigin]](
+    32758, "AclOrigins", None, dict[str, AclOrigin]
+)
 
 TABLE = (
     PREAMBLE,
@@ -83,4 +92,5 @@ TABLE = (
     RECORD_COUNTS,
     STREAM_VIEWS,
     VISIBLE_NAMES,
+    ACL_ORIGINS,
 )

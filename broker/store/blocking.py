@@ -14,10 +14,8 @@ import msgspec
 import redis
 
 from moldau.broker.errors import StoreFault, StoreRefused, StoreUnavailable
-from moldau.broker.placement import slot_of
 from moldau.broker.security.accounts import Account
 from moldau.broker.store import keys
-from moldau.broker.store.acls import AclRecord
 from moldau.broker.store.client import connect
 from moldau.broker.store.format import CURRENT_VALUE, GUARD
 from moldau.broker.store.scripts import script
@@ -49,37 +47,7 @@ class BlockingStore:
         stored = self._ask(self._redis.get, keys.CLUSTER)
         return None if stored is None else stored.decode()
 
-    def group_record(self, group_id: str) -> bytes | None:
-        """The record that the group's coordinator wrote; None: no group, or one with offsets
-        only."""
-        key = keys.group(slot_of(group_id), group_id)
-        return cast("bytes | None", self._ask(self._redis.hget, key, "record"))
-
-    def topic_record(self, topic: str) -> TopicRecord | None:
-        stored = self._ask(self._redis.hget, keys.TOPICS, topic)
-        if stored is None:
-            return None
-        try:
-            return msgspec.msgpack.decode(stored, type=TopicRecord)
-        except msgspec.DecodeError as fault:
-            raise StoreRefused(f"the record of topic {topic} cannot be read: {fault}") from None
-
-    def log_epochs(self, log: bytes) -> bytes | None:
-        """The leader epochs of an ordinary log, as its state has them."""
-        return cast("bytes | None", self._ask(self._redis.hget, keys.state(log), "epochs"))
-
-    # --- users and ACLs ---
-
-    def acl_records(self) -> dict[str, AclRecord]:
-        """All ACLs: who made them and when, by their text."""
-        stored = self._ask(self._redis.hgetall, keys.ACLS)
-        try:
-            return {
-                text.decode(): msgspec.msgpack.decode(value, type=AclRecord)
-                for text, value in stored.items()
-            }
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-            raise StoreRefused(f"the ACLs cannot be read: {fault}") from None
+    # --- users ---
 
     def user(self, name: str) -> Account | None:
         """A user's record; None if there is none, or it cannot be read."""

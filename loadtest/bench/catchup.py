@@ -102,7 +102,7 @@ class Stream(asyncio.Protocol):
 
 
 class LeaderReader:
-    """What one consumer reads from one leader, up to the ends of these partitions."""
+    """The load of one consumer on one leader, up to the ends of these partitions."""
 
     def __init__(self, topic: str, ends: dict[int, int]) -> None:
         self._topic = topic

@@ -1,11 +1,10 @@
-"""The groups benchmark: raw members on connections of their own, over uvloop.
+"""The groups benchmark: raw members of either protocol on connections of their own, over uvloop.
 
-A run forms groups, makes them rebalance again and again (each leader joins again, the others learn
-of it by heartbeat and follow), then every member sends heartbeats in a closed loop. Forming a group
-includes the broker's initial rebalance delay; a rebalance does not. Members own no partitions: the
-coordinator alone is measured. All members live in one Python process, whose own work is most of the
-time of a rebalance here, so its CPU and the worker's are shown apart. Baseline of the heartbeats: a
-bare uvloop server that answers the same frames over as many connections.
+A run forms groups, makes them rebalance again and again, then every member sends heartbeats in a
+closed loop. Forming a classic group includes the broker's initial rebalance delay; a rebalance does
+not. All members live in one Python process, whose own work is most of the time of a rebalance here,
+so its CPU and the worker's are shown apart. Baseline of the heartbeats: a bare uvloop server that
+answers the same frames over as many connections.
 """
 
 from __future__ import annotations
@@ -15,37 +14,36 @@ import asyncio
 import secrets
 import statistics
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import uvloop
 
 from moldau.broker.placement import owner_of
-from moldau.broker.wire.frame import LENGTH
 from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
-from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
-from moldau.broker.wire.messages.join_group import JoinGroupRequest
-from moldau.broker.wire.messages.leave_group import LeaveGroupRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest
-from moldau.broker.wire.messages.sync_group import SyncGroupRequest
 from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
-from moldau.loadtest.bench.harness.client import Client, RequestFailed
+from moldau.loadtest.bench.harness.client import Client
+from moldau.loadtest.bench.harness.consumer_members import ConsumerGroups
 from moldau.loadtest.bench.harness.coordinator_requests import coordinators
 from moldau.loadtest.bench.harness.echo_server import echo_server
 from moldau.loadtest.bench.harness.figures import Figures, summaries, summary
-from moldau.loadtest.bench.harness.group_members import BenchMember, MemberConnection
+from moldau.loadtest.bench.harness.group_members import (
+    ClassicGroups,
+    GroupMember,
+    Groups,
+    MemberConnection,
+    together,
+)
 from moldau.loadtest.bench.harness.measure import CpuMeter, cpu_seconds, resident_bytes
-from moldau.loadtest.bench.harness.requests import CORRELATION_ID, RequestTypes
+from moldau.loadtest.bench.harness.requests import RequestTypes
 from moldau.loadtest.bench.harness.secured import open_connection
 from moldau.loadtest.bench.harness.target import Target, await_ready, broker_under_test, running
 
 GROUPS = [(10, 1), (100, 1), (1000, 1), (2, 2000)]  # members of a group, groups
-TIMEOUT_S = 120.0
 MAX_CONNECTING = 200  # connections that are being opened at once
 MIN_REBALANCES = 3
-# Correlation id, no tags, no throttling, no error.
-HEARTBEAT_RESPONSE = LENGTH.pack(CORRELATION_ID) + bytes(8)
 # Figure -> the role whose processes it is about: None if they are not known.
 ROLE_OF_FIGURE = {
     "form us/member": "worker",
@@ -58,24 +56,24 @@ ROLE_OF_FIGURE = {
 }
 MIN_MEMBERS_FOR_MEMORY = 100  # the memory of fewer is lost in that of the process
 
-NEEDED: RequestTypes = [
-    MetadataRequest,
-    FindCoordinatorRequest,
-    JoinGroupRequest,
-    SyncGroupRequest,
-    HeartbeatRequest,
-    LeaveGroupRequest,
-]
-
-T = TypeVar("T")
+NEEDED: RequestTypes = [MetadataRequest, FindCoordinatorRequest]
+PROTOCOLS: dict[str, type[Groups]] = {"classic": ClassicGroups, "consumer": ConsumerGroups}
 
 
 class GroupsRun:
     """One measurement: `groups` groups of `members` members."""
 
-    def __init__(self, target: Target, members: int, groups: int, seconds: float) -> None:
+    def __init__(
+        self,
+        target: Target,
+        members: int,
+        groups: int,
+        seconds: float,
+        protocol: type[Groups] = ClassicGroups,
+    ) -> None:
         self._target = target
         self._members, self._groups, self._seconds = members, groups, seconds
+        self._protocol = protocol
 
     @property
     def name(self) -> str:
@@ -84,57 +82,48 @@ class GroupsRun:
 
     async def measure(self, ports: Sequence[int]) -> Figures:
         """`ports` are the workers', by index. Figures about unknown processes are None."""
-        memory = resident_bytes(self._target.worker_pids)
-        groups = await self._connect(ports)
-        members = [member for group in groups for member in group]
-        try:
-            figures: Figures = {**await self._form(groups, members)}
-            grown = resident_bytes(self._target.worker_pids) - memory
-            figures |= await self._rebalance(groups, members)
-            figures |= await self._heartbeats(members)
-            figures["broker MB"] = resident_bytes(self._target.broker_pids) / 1e6
-            for name, role in ROLE_OF_FIGURE.items():
-                if not self._target.pids[role]:
-                    figures[name] = None
-            if self._target.worker_pids and len(members) >= MIN_MEMBERS_FOR_MEMORY:
-                figures["KB/member"] = grown / len(members) / 1024
-            await together(member.leave() for member in members)
-        finally:
-            for member in members:
-                member.connection.close()
+        names = [f"bench-{secrets.token_hex(6)}" for _ in range(self._groups)]
+        groups = self._protocol()
+        with groups.prepared(self._target, names, self._members):
+            memory = resident_bytes(self._target.worker_pids)
+            await self._connect(groups, names, ports)
+            members = groups.members
+            try:
+                figures: Figures = {**await self._form(groups)}
+                grown = resident_bytes(self._target.worker_pids) - memory
+                figures |= await self._rebalance(groups)
+                figures |= await self._heartbeats(members)
+                figures["broker MB"] = resident_bytes(self._target.broker_pids) / 1e6
+                for name, role in ROLE_OF_FIGURE.items():
+                    if not self._target.pids[role]:
+                        figures[name] = None
+                if self._target.worker_pids and len(members) >= MIN_MEMBERS_FOR_MEMORY:
+                    figures["KB/member"] = grown / len(members) / 1024
+                await together(member.leave() for member in members)
+            finally:
+                for member in members:
+                    member.connection.close()
         return figures
 
-    async def _connect(self, ports: Sequence[int]) -> list[list[BenchMember]]:
-        names = [f"bench-{secrets.token_hex(6)}" for _ in range(self._groups)]
-        wanted = [name for name in names for _ in range(self._members)]
+    async def _connect(self, groups: Groups, names: Sequence[str], ports: Sequence[int]) -> None:
         if self._target.is_local_moldau:
             found = {name: (self._target.host, ports[owner_of(name, len(ports))]) for name in names}
         else:
             found = coordinators(self._target, names)
-        opened = await connect_all([found[name] for name in wanted])
-        members = [BenchMember(*item) for item in zip(wanted, opened, strict=True)]
         size = self._members
-        return [members[at : at + size] for at in range(0, len(members), size)]
+        opened = await connect_all([found[name] for name in names for _ in range(size)])
+        for at, name in enumerate(names):
+            groups.add(name, opened[at * size : (at + 1) * size])
 
-    async def _form(
-        self, groups: list[list[BenchMember]], members: list[BenchMember]
-    ) -> dict[str, float]:
+    async def _form(self, groups: Groups) -> Figures:
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
-        complete = [asyncio.Event() for _ in groups]
-        await together(
-            member.form(len(group), event)
-            for group, event in zip(groups, complete, strict=True)
-            for member in group
-        )
-        _check(groups)
-        await together(member.sync() for member in members)
+        more = await groups.form()
         seconds = time.perf_counter() - began
-        return {"form s": seconds, "form us/member": each(meter.stop()["worker"], len(members))}
+        cpu = meter.stop()["worker"]
+        return {"form s": seconds, "form us/member": each(cpu, len(groups.members)), **more}
 
-    async def _rebalance(
-        self, groups: list[list[BenchMember]], members: list[BenchMember]
-    ) -> dict[str, float]:
+    async def _rebalance(self, groups: Groups) -> dict[str, float]:
         """Over and over: one rebalance of a small group is too short to measure."""
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
@@ -142,28 +131,27 @@ class GroupsRun:
         joining = 0.0
         while len(rounds) < MIN_REBALANCES or time.perf_counter() - began < self._seconds:
             start = time.perf_counter()
-            await _rejoin(members)
-            joining += time.perf_counter() - start
-            _check(groups)
-            await together(member.sync() for member in members)
+            joining += await groups.rebalance()
             rounds.append(time.perf_counter() - start)
         cpu = meter.stop()
-        served = len(members) * len(rounds)
+        count = len(groups.members)
+        served = count * len(rounds)
         seconds = statistics.median(rounds)
         return {
             "rebalance ms": seconds * 1000,
-            "rebalance us/member": each(seconds, len(members)),
+            "rebalance us/member": each(seconds, count),
             "of it broker us": each(cpu["broker"], served),
             "of it worker us": each(cpu["worker"], served),
             "of it client us": each(cpu["client"], served),
-            "joins/s": served / joining,
+            **({"joins/s": served / joining} if joining else {}),
         }
 
-    async def _heartbeats(self, members: list[BenchMember]) -> dict[str, float]:
+    async def _heartbeats(self, members: Sequence[GroupMember]) -> dict[str, float]:
         meter = CpuMeter(self._target.pids)
         began = time.perf_counter()
         for member in members:
-            member.connection.start_repeating(member.heartbeat_frame(), HEARTBEAT_RESPONSE)
+            frame, expected = member.heartbeat_frame(), member.heartbeat_response()
+            member.connection.start_repeating(frame, expected)
         await asyncio.sleep(self._seconds)
         count = sum(await together(member.connection.stop_repeating() for member in members))
         seconds = time.perf_counter() - began
@@ -173,11 +161,12 @@ class GroupsRun:
             "broker us/heartbeat": each(cpu["broker"], count),
             "worker us/heartbeat": each(cpu["worker"], count),
             "heartbeats/s of worker core": count / cpu["worker"] if cpu["worker"] else 0.0,
-            "bare us/request": await self._bare(members[0].heartbeat_frame(), len(members)),
+            "bare us/request": await self._bare(members[0], len(members)),
         }
 
-    async def _bare(self, frame: bytes, count: int, size: int = len(HEARTBEAT_RESPONSE)) -> float:
+    async def _bare(self, member: GroupMember, count: int) -> float:
         """CPU of a server that only responds."""
+        frame, size = member.heartbeat_frame(), len(member.heartbeat_response())
         connections: list[MemberConnection] = []
         with echo_server(size) as (address, pid):
             try:
@@ -195,11 +184,6 @@ class GroupsRun:
                     connection.close()
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    async with asyncio.timeout(TIMEOUT_S):
-        return await asyncio.gather(*work)
-
-
 async def connect_all(addresses: Sequence[tuple[str, int]]) -> list[MemberConnection]:
     at_once = asyncio.Semaphore(MAX_CONNECTING)
 
@@ -210,54 +194,23 @@ async def connect_all(addresses: Sequence[tuple[str, int]]) -> list[MemberConnec
     return await together(connect(address) for address in addresses)
 
 
-async def _rejoin(members: list[BenchMember]) -> None:
-    """Leaders first, which begins a rebalance; the others learn of it by heartbeat."""
-    try:
-        async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as tasks:
-            for member in members:
-                if member.is_leader:
-                    tasks.create_task(member.join())
-            await asyncio.sleep(0)  # their requests are sent
-            for member in members:
-                if not member.is_leader:
-                    tasks.create_task(member.follow())
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-
-
-def _check(groups: list[list[BenchMember]]) -> None:
-    for group in groups:
-        if len({member.generation for member in group}) != 1:
-            raise RequestFailed("members of one group are in several generations")
-
-
 def each(seconds: float, count: int) -> float:
     return seconds / max(count, 1) * 1e6
-
-
-def _protocol(name: str) -> tuple[type[GroupsRun], RequestTypes]:
-    if name == "classic":
-        return GroupsRun, NEEDED
-    # Imported when it is asked for: it stands on this module.
-    from moldau.loadtest.bench.consumer_groups import NEEDED as CONSUMER_NEEDED
-    from moldau.loadtest.bench.consumer_groups import ConsumerGroupsRun
-
-    return ConsumerGroupsRun, [*NEEDED, *CONSUMER_NEEDED]
 
 
 class Contender(NamedTuple):
     """A protocol of a broker: measured in turn with the others."""
 
     label: str  # empty: the only one
-    kind: type[GroupsRun]
+    protocol: type[Groups]
     target: Target
     ports: list[int]  # of its workers, by index
 
 
 @contextmanager
 def _contenders(arguments: argparse.Namespace) -> Iterator[list[Contender]]:
-    protocols = {name: _protocol(name) for name in _protocols(arguments)}
-    needed = [request for _, requests in protocols.values() for request in requests]
+    protocols = {name: PROTOCOLS[name] for name in _protocols(arguments)}
+    needed = [*NEEDED, *(request for one in protocols.values() for request in one.needed)]
     with ExitStack() as stack:
         targets = {"": stack.enter_context(broker_under_test(arguments, needed))}
         if arguments.beside:
@@ -268,16 +221,16 @@ def _contenders(arguments: argparse.Namespace) -> Iterator[list[Contender]]:
         for where, target in targets.items():
             with Client(target.address) as admin:
                 ports = [port for _, port in admin.brokers()]
-            for name, (kind, _) in protocols.items():
+            for name, protocol in protocols.items():
                 label = "".join(
                     f", {word}" for word in (name if len(protocols) > 1 else "", where) if word
                 )
-                found.append(Contender(label, kind, target, ports))
+                found.append(Contender(label, protocol, target, ports))
         yield found
 
 
 def _protocols(arguments: argparse.Namespace) -> list[str]:
-    return ["classic", "consumer"] if arguments.protocol == "both" else [arguments.protocol]
+    return list(PROTOCOLS) if arguments.protocol == "both" else [arguments.protocol]
 
 
 def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
@@ -285,7 +238,10 @@ def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
     rows: Rows = []
     with _contenders(arguments) as contenders:
         for members, groups in sizes:
-            runs = [one.kind(one.target, members, groups, arguments.seconds) for one in contenders]
+            runs = [
+                GroupsRun(one.target, members, groups, arguments.seconds, one.protocol)
+                for one in contenders
+            ]
             turns: list[list[Figures]] = [[] for _ in runs]
             for _ in range(arguments.repeat):
                 for run, one, mine in zip(runs, contenders, turns, strict=True):

@@ -41,7 +41,7 @@ from moldau.loadtest.bench.harness.target import Target, TargetError, own_broker
 from moldau.loadtest.bench.harness.turns import Load
 from moldau.loadtest.bench.produce import make_batch, produce_frame
 
-DIRECTORY = "loadtest/growth"  # from leaders the command is given: the root of the tree
+DIRECTORY = "loadtest/growth"  # from where the command is run: the root of the tree
 SMALL_BATCH = 1000
 LOG_BATCH = 64 << 10
 CONNECTIONS, IN_FLIGHT = 8, 4

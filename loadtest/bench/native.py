@@ -203,7 +203,7 @@ class NativeRound:
         return make, store_address(self._store_url)
 
     def _check_pending(self, fetched: list[int]) -> None:
-        """What the group has read has to be pending in Redis."""
+        """Check that what the group has read is pending in Redis."""
         for number, count in enumerate(fetched):
             key = f"moldau:{self._topic}:{number}"
             found = cast("dict[str, Any]", self._store.xpending(key, self._topic))

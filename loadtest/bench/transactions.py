@@ -88,7 +88,7 @@ NEEDED: RequestTypes = [
 
 
 class Times(NamedTuple):
-    """Of each transaction, in seconds; `ends` and `visible` where there are any."""
+    """Times of each transaction in seconds; `ends` and `visible` where there are any."""
 
     whole: list[float]
     ends: list[float]

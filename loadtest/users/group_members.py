@@ -8,10 +8,11 @@ import time
 
 import gevent
 
-from moldau.loadtest.users.client.group_member import Member, RejoinNeeded
+from moldau.loadtest.users.client.group_member import Member
 from moldau.loadtest.users.client.schedule import Schedule
 from moldau.loadtest.users.client.session import REQUEST_ERRORS
 from moldau.loadtest.users.kafka_user import KafkaUser
+from moldau.ops.client.membership import RejoinNeeded
 
 logger = logging.getLogger("moldau.loadtest")
 

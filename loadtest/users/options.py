@@ -49,7 +49,7 @@ def host_of(environment: Environment) -> str:
 
 @functools.cache
 def security_of(path: str | None) -> Security:
-    """Of --command-config. Raises InvalidSecurity."""
+    """The security settings of --command-config. Raises InvalidSecurity."""
     return read_client_settings(path).security if path else PLAINTEXT
 
 

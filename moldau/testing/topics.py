@@ -6,6 +6,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from moldau.broker.errors import ErrorCode
@@ -178,7 +179,9 @@ class Topics:
     def records_of_group(self, topic: str, count: int, group: str, timeout: float) -> list[Record]:
         """The next `count` records of a group, as its only member or one of several; commits."""
         places = self._partitions(topic, timeout)
-        member = Membership(self.cluster, group, topic, len(places))
+        member = Membership(
+            partial(self.cluster.call_coordinator, group), group, topic, len(places)
+        )
         found: list[Record] = []
         deadline = time.monotonic() + timeout
         try:
@@ -231,7 +234,9 @@ class Topics:
         places = self._partitions(topic)
         starts = self._retried(lambda: self.cluster.list_offsets(dict.fromkeys(places, EARLIEST)))
         ends = self._retried(lambda: self.cluster.list_offsets(dict.fromkeys(places, LATEST)))
-        member = Membership(self.cluster, group, topic, len(places))
+        member = Membership(
+            partial(self.cluster.call_coordinator, group), group, topic, len(places)
+        )
         committed = self._retried(lambda: member.committed([place.partition for place in places]))
         return sum(
             max((ends[place] or 0) - committed.get(place.partition, starts[place] or 0), 0)

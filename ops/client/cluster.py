@@ -217,7 +217,7 @@ class Cluster:
     # --- coordinators ---
 
     def coordinator(self, key: str, kind: int = GROUP) -> Node:
-        """Of a group or of a transactional id."""
+        """The coordinator of a group or of a transactional id."""
         if (kind, key) not in self._coordinators:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
             (found,) = self.call(request).coordinators
@@ -230,7 +230,8 @@ class Cluster:
     def call_coordinator(
         self, key: str, request: Message, code_of: Callable[[Any], int], kind: int = GROUP
     ) -> Any:
-        """Ask the coordinator of `key`; if by `code_of` its reply it is not, the one that is."""
+        """Call the coordinator of `key`; look it up again and retry once if the reply says that it
+        has moved. `code_of` reads the error code of a reply."""
         answer = self.call(request, self.coordinator(key, kind))
         if code_of(answer) in STALE_COORDINATOR:
             del self._coordinators[kind, key]

@@ -1,4 +1,4 @@
-"""What can go wrong when a broker is asked, in words an operator can act on."""
+"""Errors of a request to a broker, in words an operator can act on."""
 
 from __future__ import annotations
 

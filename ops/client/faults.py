@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 
 
 def explain(fault: Exception, security: Security) -> Fault:
-    """Of an error that a connection raised, when it was made or used."""
+    """Describe an error that a connection raised, when it was made or used."""
     match fault:
         case AuthenticationFailed() | InvalidSecurity():
             return Fault(str(fault))

@@ -1,7 +1,7 @@
 """Membership of a consumer group, for one topic: join, heartbeats, commits, leave.
 
 The classic protocol with the `range` strategy, so that it shares a group with every other client.
-One thread: the caller sends heartbeats between its reads.
+The caller decides when to send heartbeats and how requests reach the coordinator.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from moldau.broker.wire.messages.offset_fetch import (
 )
 from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from moldau.broker.wire.schema import Message
-from moldau.ops.client.cluster import Cluster
 from moldau.ops.client.consumer_protocol import assignment, subscription
 from moldau.ops.client.errors import refusal
 from moldau.ops.client.retry import Backoff
@@ -52,14 +51,28 @@ WAIT = frozenset(
 )
 
 
+# A request to the group's coordinator, and how to read the error code of its response.
+Ask = Callable[[Message, Callable[[Any], int]], Any]
+
+
 class RejoinNeeded(Exception):
     """The group is rebalancing, or has removed this member: `join` again."""
 
 
 class Membership:
-    def __init__(self, cluster: Cluster, group: str, topic: str, partitions: int) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        ask: Ask,
+        group: str,
+        topic: str,
+        partitions: int,
+        *,
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+    ) -> None:
+        self._ask = ask
         self._group = group
+        self._session_ms, self._rebalance_ms = session_ms, rebalance_ms
         self._topic = topic
         self._partitions = partitions
         self._member_id = NO_MEMBER
@@ -88,13 +101,13 @@ class Membership:
         while True:
             request = JoinGroupRequest(
                 group_id=self._group,
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=REBALANCE_MS,
+                session_timeout_ms=self._session_ms,
+                rebalance_timeout_ms=self._rebalance_ms,
                 member_id=self._member_id,
                 protocol_type=PROTOCOL_TYPE,
                 protocols=[JoinGroupRequestProtocol(PROTOCOL, subscription(self._topic))],
             )
-            answer: JoinGroupResponse = self._ask(request)
+            answer: JoinGroupResponse = self._ask(request, _top_code)
             code = answer.error_code
             if code == 0:
                 self._member_id, self._generation = answer.member_id, answer.generation_id
@@ -121,30 +134,33 @@ class Membership:
             protocol_name=PROTOCOL,
             assignments=[SyncGroupRequestAssignment(*item) for item in assignments.items()],
         )
-        answer = self._ask(request)
+        answer = self._ask(request, _top_code)
         self._check(answer.error_code)
         assigned = assigned_partitions(bytes(answer.assignment)) or []
         return [partition for topic, partition in assigned if topic == self._topic]
 
-    def heartbeat(self) -> None:
-        """Raises RejoinNeeded, ClientError."""
+    def heartbeat(self, ask: Ask | None = None) -> None:
+        """`ask`: over a connection of its own, where a parked JoinGroup would delay heartbeats.
+        Raises RejoinNeeded, ClientError."""
         request = HeartbeatRequest(self._group, self._generation, self._member_id)
-        self._check(self._ask(request).error_code)
+        self._check((ask or self._ask)(request, _top_code).error_code)
 
     def leave(self) -> None:
         if self._member_id != NO_MEMBER:
-            self._ask(LeaveGroupRequest(self._group, members=[MemberIdentity(self._member_id)]))
+            request = LeaveGroupRequest(self._group, members=[MemberIdentity(self._member_id)])
+            self._ask(request, _top_code)
             self._member_id = NO_MEMBER
 
     # --- offsets ---
 
     def committed(self, partitions: list[int]) -> dict[int, int]:
-        """What the group has committed; partitions without are left out. Raises ClientError."""
+        """The committed offsets; partitions without one are left out. Raises ClientError."""
         wanted = OffsetFetchRequestTopics(self._topic, partition_indexes=partitions)
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(self._group, topics=[wanted])])
-        (answer,) = self._ask(request, _group_code).groups
-        if answer.error_code:
-            raise refusal(f"group {self._group}", answer.error_code)
+        response = self._ask(request, _fetch_code)
+        if code := _fetch_code(response):
+            raise refusal(f"group {self._group}", code)
+        (answer,) = response.groups
         return {
             each.partition_index: each.committed_offset
             for topic in answer.topics
@@ -165,8 +181,6 @@ class Membership:
         )
         self._check(_first_code(self._ask(request, _first_code)))
 
-    # --- asking ---
-
     def _check(self, code: int) -> None:
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = NO_MEMBER
@@ -176,17 +190,15 @@ class Membership:
         if code:
             raise refusal(f"group {self._group}", code)
 
-    def _ask(
-        self, request: Message, code_of: Callable[[Any], int] = attrgetter("error_code")
-    ) -> Any:
-        return self._cluster.call_coordinator(self._group, request, code_of)
+
+_top_code: Callable[[Any], int] = attrgetter("error_code")
 
 
-def _group_code(answer: Any) -> int:
-    code: int = answer.groups[0].error_code
-    return code
+def _fetch_code(answer: Any) -> int:
+    (group,) = answer.groups
+    return int(group.error_code) or _first_code(group)
 
 
 def _first_code(answer: Any) -> int:
-    """Of an OffsetCommit: its partitions fail one by one, or all for the same reason."""
+    """Partitions fail one by one, or all for the same reason."""
     return next((e.error_code for t in answer.topics for e in t.partitions if e.error_code), 0)

@@ -23,7 +23,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes | None, offset: int, partitions: int) -> int:
-    """By the key; without one by the offset, so that it is the same in every attempt."""
+    """Choose by the key; without one by the offset, so that every attempt chooses the same."""
     if key is None:
         return offset % partitions
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,4 +1,4 @@
-"""What a client says to authenticate, mechanism by mechanism, without I/O.
+"""The messages with which a client authenticates, mechanism by mechanism. No I/O.
 
 A conversation is a generator: it yields a token to send, and is sent the broker's answer. It ends
 when the client is satisfied, and raises AuthenticationFailed when it is not.

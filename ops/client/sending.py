@@ -1,4 +1,4 @@
-"""Records to a partition, for people: a batch at a time, acknowledged by the store."""
+"""Sending a few records to a partition, one batch at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -14,11 +15,13 @@ from moldau.broker.wire.messages.produce import (
 )
 from moldau.broker.wire.records import NO_HEADERS, Record, build_batch, encode_headers
 from moldau.ops.client.cluster import Cluster
-from moldau.ops.client.errors import STALE_LEADER, refusal
+from moldau.ops.client.errors import RETRIABLE, STALE_LEADER, refusal
 from moldau.ops.client.names import TopicPartition
+from moldau.ops.client.retry import Backoff
 
 ALL = -1
 TIMEOUT_MS = 30_000
+CREATION_PATIENCE_S = 10.0
 
 
 class Outgoing(NamedTuple):
@@ -93,3 +96,15 @@ def by_partition(
     for partition, record in records:
         found.setdefault(partition, []).append(record)
     return found
+
+
+def partitions_for_sending(cluster: Cluster, topic: str) -> int:
+    """How many partitions a topic has; created if the broker creates topics for clients."""
+    backoff = Backoff(CREATION_PATIENCE_S)
+    request = MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+    while True:
+        (found,) = cluster.call(request).topics
+        if found.error_code == 0 and found.partitions:
+            return len(found.partitions)
+        if found.error_code not in RETRIABLE or not backoff.wait():
+            raise refusal(f"topic {topic}", found.error_code)

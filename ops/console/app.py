@@ -13,7 +13,8 @@ from starlette.responses import Response
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from moldau.ops.client import ClientError
+from moldau.broker.errors import ErrorCode
+from moldau.ops.client import RETRIABLE, ClientError, Unreachable
 from moldau.ops.console import formats
 from moldau.ops.console.backend import Backend
 from moldau.ops.console.pages import (
@@ -31,10 +32,21 @@ from moldau.ops.console.pages import (
 from moldau.ops.console.rendering import Console
 from moldau.ops.console.security import Cookies, Protection, to_login
 from moldau.ops.console.sessions import Sessions
-from moldau.ops.console.statuses import status_of
 from moldau.ops.console.user_cluster import NotAllowed, SessionOver
 
 NOT_FOUND = 404
+NOT_THERE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.RESOURCE_NOT_FOUND,
+    }
+)
+CONFLICTS = frozenset(
+    {ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.NON_EMPTY_GROUP, ErrorCode.CONCURRENT_TRANSACTIONS}
+)
 HERE = Path(__file__).parent
 
 
@@ -117,3 +129,16 @@ def create_app(
             HTTPException: wrong,
         },
     )
+
+
+def status_of(error: ClientError) -> int:
+    """502 if the broker does not answer; else the request is wrong."""
+    if isinstance(error, Unreachable):
+        return 502
+    if error.code in NOT_THERE:
+        return 404
+    if error.code in CONFLICTS:
+        return 409
+    if error.code in RETRIABLE or error.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+        return 502
+    return 400

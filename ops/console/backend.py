@@ -1,7 +1,8 @@
-"""How pages ask the broker: Kafka's own requests over its unix sockets, and its processes' reports.
+"""How pages ask the broker: Kafka's requests over its unix sockets, and snapshots of its processes.
 
-Whoever looks at a page is in `visitor`, and everything a page gets from here is what that user may
-see and do: pages need not know. Without logins that is the operator, who may do everything.
+`visitor` is the user who looks at a page. Everything a page gets from here is limited to what that
+user may see and do: pages need not know. Without logins the user is the operator, who may do
+everything.
 
 The client is a blocking one, so questions run in threads, each with connections of its own: a
 broker that hangs holds up the page that asks, and no other. Live views have threads of their own,
@@ -17,8 +18,6 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from moldau.ops.admin.group_history import Event
-from moldau.ops.admin.top_state import Key, Sampled, process_figures
 from moldau.ops.client import Cluster, Denied, LocalSockets, Unreachable
 from moldau.ops.console.group_events import GroupEventLog
 from moldau.ops.console.history import History
@@ -26,12 +25,13 @@ from moldau.ops.console.hues import Hues
 from moldau.ops.console.index import Index
 from moldau.ops.console.live_views import MAX_LIVE, LiveViews
 from moldau.ops.console.login import Logins, LoginUnavailable
-from moldau.ops.console.recent import RecentReports
 from moldau.ops.console.sessions import CHANGED, Session
 from moldau.ops.console.threads import Threads
 from moldau.ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
 from moldau.ops.console.visible_names import VisibleHistory, visible_events
-from moldau.ops.http.reports import Reports, usages
+from moldau.ops.http.snapshot import Snapshot, usages
+from moldau.ops.operations.group_history import Event
+from moldau.ops.operations.top import Key, Sampled, process_figures
 
 T = TypeVar("T")
 
@@ -40,6 +40,8 @@ SAMPLE_EVERY_S = 5.0
 VISIBLE_S = 1.0  # then workers are asked again what a user may see
 MAX_QUESTIONS = 32
 CLIENT_ID = "moldau-console"
+REST = 10  # a snapshot is good for so many times as long as asking took
+MAX_AGE_S = 15.0
 
 # Who looks at the page that is being made; None: without a login.
 visitor: ContextVar[Session | None] = ContextVar("visitor", default=None)
@@ -49,14 +51,14 @@ class Backend:
     def __init__(
         self,
         port: int,
-        reports: Callable[[], Awaitable[Reports]],
+        snapshot: Callable[[], Awaitable[Snapshot]],
         sockets: Callable[[], LocalSockets | None],
         logins: Logins | None = None,
     ) -> None:
         """`port`: the bootstrap port. `logins`: None where there are no logins."""
         self.port = port
         self.logins = logins
-        self._reports = RecentReports(reports)
+        self._snapshot = RecentSnapshot(snapshot)
         self.hues = Hues()
         self._history = History()
         self._group_events = GroupEventLog()
@@ -70,22 +72,22 @@ class Backend:
     # --- for the visitor ---
 
     async def index(self) -> Index:
-        """What the processes report, arranged for pages. Raises ClientError."""
-        reports, session = await self.reports(), self._session()
+        """The snapshot, arranged for pages. Raises ClientError."""
+        snapshot, session = await self.snapshot(), self._session()
         if session is not None and not session.visible.everything:
-            return session.shown.index(reports)
-        if self._index is None or self._index.reports is not reports:
-            self._index = Index(reports)
+            return session.shown.index(snapshot)
+        if self._index is None or self._index.snapshot is not snapshot:
+            self._index = Index(snapshot)
         return self._index
 
     def changed(self) -> None:
-        """A page has changed something: the next one must show it."""
-        self._reports.forget()
+        """Forget the snapshot: a page has changed something, and the next one must show it."""
+        self._snapshot.forget()
         if (session := self._session()) is not None:
             session.visible_at = float("-inf")
 
     def figures(self) -> dict[Key, dict[str, Any]]:
-        """What processes used and did lately, by role and index."""
+        """CPU, memory and rates of processes, by role and index."""
         if not self._samples or not self.sees_cluster:
             return {}
         return process_figures(self._samples[0], self._samples[-1])
@@ -106,7 +108,7 @@ class Backend:
                 raise NotAllowed(cluster.worded(denied)) from denied
 
     def cluster(self) -> Cluster:
-        """For what goes on for long. Raises ClientError."""
+        """A cluster for work that lasts long. Raises ClientError."""
         session = self._session()
         if session is None:
             return self.as_operator()
@@ -123,17 +125,17 @@ class Backend:
             client_id=CLIENT_ID,
         )
 
-    async def reports(self) -> Reports:
-        """What processes report, as far as the visitor may see it. Raises ClientError."""
+    async def snapshot(self) -> Snapshot:
+        """The snapshot, as far as the visitor may see it. Raises ClientError."""
         session = self._session()
         if session is None:
-            return await self._reports()
+            return await self._snapshot()
         await self._see(session)
-        return session.shown.reports(await self._reports(), session.visible)
+        return session.shown.snapshot(await self._snapshot(), session.visible)
 
     @property
     def history(self) -> History | VisibleHistory:
-        """By what `reports` or `events` has found the visitor may see."""
+        """The history, without what the visitor may not see as found by `snapshot` or `events`."""
         session = self._session()
         if session is None or session.visible.everything:
             return self._history
@@ -156,14 +158,14 @@ class Backend:
 
     @property
     def sees_cluster(self) -> bool:
-        """Whether the visitor may see processes and the store, as found by `reports`."""
+        """Whether the visitor may see processes and the store, as found by `snapshot`."""
         session = self._session()
         return session is None or session.visible.cluster
 
     # --- for everyone ---
 
     def as_operator(self) -> Cluster:
-        """With all rights, for what decides how something is shown that the visitor may see."""
+        """A cluster with all rights: to find out how to show something that the visitor may see."""
         return Cluster(
             [("127.0.0.1", self.port)],
             local=self._sockets(),
@@ -172,12 +174,12 @@ class Backend:
         )
 
     async def sample(self) -> None:
-        """Remember the reports now and then: the last hour, for the charts."""
+        """Take a snapshot every few seconds: the charts show the last hour."""
         loop = asyncio.get_running_loop()
         while True:
-            reports = await self._reports.renew()
-            self._history.add(loop.time(), time.time(), reports)
-            self._samples.append(Sampled(loop.time(), reports, usages(reports.status)))
+            snapshot = await self._snapshot.renew()
+            self._history.add(loop.time(), time.time(), snapshot)
+            self._samples.append(Sampled(loop.time(), snapshot, usages(snapshot.status)))
             await asyncio.sleep(SAMPLE_EVERY_S)
 
     # --- sessions ---
@@ -190,7 +192,7 @@ class Backend:
         return session
 
     async def _see(self, session: Session) -> None:
-        """Know what the user may see. Raises ClientError."""
+        """Ask workers what the user may see. Raises ClientError."""
         assert self.logins is not None
         asked_at = time.monotonic()
         if asked_at - session.visible_at <= VISIBLE_S:
@@ -203,3 +205,39 @@ class Backend:
             session.ended = session.ended or CHANGED
             raise SessionOver(session.ended)
         session.visible, session.visible_at = visible, asked_at
+
+
+class RecentSnapshot:
+    """A snapshot that pages share for a moment.
+
+    With thousands of groups a report is work for every process of the broker. Pages then show the
+    last one for a while, in proportion to the time that asking took; a small broker is asked for
+    each page.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[Snapshot]]) -> None:
+        self._ask = ask
+        self._found: Snapshot | None = None
+        self._until = 0.0
+        self._changes = 0
+
+    async def __call__(self) -> Snapshot:
+        found = self._found
+        if found is not None and asyncio.get_running_loop().time() < self._until:
+            return found
+        return await self.renew()
+
+    async def renew(self) -> Snapshot:
+        loop = asyncio.get_running_loop()
+        began, changes = loop.time(), self._changes
+        found = await self._ask()
+        if changes == self._changes:  # else it may have been made before the change
+            now = loop.time()
+            self._found = found
+            self._until = now + min(REST * (now - began), MAX_AGE_S)
+        return found
+
+    def forget(self) -> None:
+        """A page has changed something: the next one must show it."""
+        self._found = None
+        self._changes += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from moldau.ops.admin.group_history import Film, Pause, Span
+from moldau.ops.operations.group_history import Film, Pause, Span
 
 WIDTH = 1000.0
 LANE, GAP = 18, 4

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 
 from moldau.broker.log.topics import GROUP_EVENTS
-from moldau.ops.admin.group_history import Event, parse, since
 from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition
 from moldau.ops.client.reading import OffsetOutOfRange, read
+from moldau.ops.operations.group_history import Event, parse, since
 
 MAX_EVENTS_OF_GROUP = 20_000
 MAX_EVENTS = 400_000

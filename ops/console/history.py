@@ -12,7 +12,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 MAX_SERIES = 5_000  # of topics, and of groups
 POINTS = 720  # an hour, at one in five seconds
@@ -63,17 +63,17 @@ class History:
         self.topics_of: dict[str, set[str]] = {}  # by group, those it has committed offsets of
         self._next = 0
 
-    def add(self, now: float, clock: float, reports: Reports) -> None:
-        if any(document is None for document in reports.workers):
+    def add(self, now: float, clock: float, snapshot: Snapshot) -> None:
+        if any(document is None for document in snapshot.workers):
             return  # sums without it would go back, and rates below zero
         number, self._next = self._next, self._next + 1
-        lags = Lags(reports)
+        lags = Lags(snapshot)
         records: dict[str, int] = {}
         for row in lags.partitions:
             records[row.topic] = records.get(row.topic, 0) + row.added
         requests = sum(
             sample.value
-            for document in reports.workers
+            for document in snapshot.workers
             for family in (document.families if document is not None else ())
             if family.name == "moldau_kafka_requests_total"
             for sample in family.samples

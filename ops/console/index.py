@@ -1,4 +1,4 @@
-"""What the processes reported, arranged for pages: which groups read a topic, names in order. Pure.
+"""A snapshot arranged for pages: which groups read a topic, names in order. Pure.
 
 Thousands of topics and groups are a pass over all rows; lags are computed for what a page shows.
 """
@@ -13,7 +13,7 @@ from moldau.broker.metrics.document import GroupRow, PartitionRow
 from moldau.broker.placement import SLOTS, slot_of
 from moldau.ops.console.inputs import parse_number
 from moldau.ops.http.lag import Lags, worst
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -69,17 +69,17 @@ class Page(NamedTuple):
 
 
 class Index:
-    def __init__(self, reports: Reports) -> None:
-        self.reports = reports
-        self._documents = [document for document in reports.workers if document is not None]
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self._documents = [document for document in snapshot.workers if document is not None]
 
     @cached_property
     def lags(self) -> Lags:
-        return Lags(self.reports)
+        return Lags(self.snapshot)
 
     @cached_property
     def partitions(self) -> dict[str, list[PartitionRow]]:
-        """By topic."""
+        """The rows of each topic."""
         found: dict[str, list[PartitionRow]] = {}
         for document in self._documents:
             for row in document.partitions:
@@ -92,17 +92,17 @@ class Index:
 
     @cached_property
     def groups(self) -> dict[str, tuple[int, GroupRow]]:
-        """With the worker that coordinates them."""
+        """Groups by name, with the worker that coordinates them."""
         return {
             group.group: (worker, group)
-            for worker, document in enumerate(self.reports.workers)
+            for worker, document in enumerate(self.snapshot.workers)
             if document is not None
             for group in document.groups
         }
 
     @cached_property
     def readers(self) -> dict[str, list[str]]:
-        """By topic, the groups that have committed offsets of it."""
+        """The groups that have committed offsets of a topic, by topic."""
         found: dict[str, dict[str, None]] = {}
         for _, group in self.groups.values():
             last = None
@@ -148,14 +148,14 @@ class Index:
         return found
 
     def ages(self, group: str) -> dict[tuple[str, int], float | None]:
-        """By topic and partition, the age of the first record that the group has not committed."""
+        """The age of the first record that the group has not committed, by topic and partition."""
         if group not in self.groups:
             return {}
         rows = self.lags.of(self.groups[group][1])
         return {(each.topic, each.partition): each.seconds for each in rows}
 
     def _lag(self, group: str, topic: str | None = None) -> tuple[int | None, float | None]:
-        """In records and seconds, in a topic or in all."""
+        """Lag in records and seconds, in one topic or in all."""
         found = [
             each
             for each in self.lags.of(self.groups[group][1])
@@ -180,14 +180,14 @@ class Index:
 
     @cached_property
     def slots(self) -> list[Slot]:
-        """By slot of groups: the worker that owns it, and how many groups and members it has."""
+        """The slots of groups: the worker that owns each, its groups and their members."""
         groups, members = [0] * SLOTS, [0] * SLOTS
         for name, (_, group) in self.groups.items():
             slot = slot_of(name)
             groups[slot] += 1
             members[slot] += group.members
         most = max(members) or 1
-        workers = max(len(self.reports.workers), 1)
+        workers = max(len(self.snapshot.workers), 1)
         return [
             Slot(slot, slot % workers, groups[slot], members[slot],
                  0 if not members[slot] else 1 + round(4 * members[slot] / most))
@@ -196,7 +196,7 @@ class Index:
 
 
 def page_of(names: Sequence[str], q: str, number: str) -> Page:
-    """Those with `q` in their name, a page of them. `number`: as the URL has it."""
+    """A page of the names that contain `q`. `number`: as the URL has it."""
     wanted = q.lower()
     found = [name for name in names if wanted in name.lower()] if wanted else names
     pages = max(-(-len(found) // PER_PAGE), 1)

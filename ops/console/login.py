@@ -17,7 +17,7 @@ from moldau.ops.client import AuthenticationFailed, Connection
 from moldau.ops.client.security import PLAIN, Sasl
 from moldau.ops.console.threads import Threads
 from moldau.ops.console.visible_names import Visible, merged
-from moldau.ops.http.reports import PATIENCE_S
+from moldau.ops.http.collector import PATIENCE_S
 from moldau.ops.http.settings import ConsoleLogin
 
 TIMEOUT_S = 10.0
@@ -95,7 +95,7 @@ class Logins:
         return False
 
     async def ask_visible(self, identity: Identity) -> Visible | None:
-        """What a user may see; None: its session is over. Raises LoginUnavailable."""
+        """Ask what a user may see; None: its session is over. Raises LoginUnavailable."""
         answers = await ask_each(self._sockets, VISIBLE_NAMES, identity, PATIENCE_S)
         found = [each for each in answers if each is not None]
         if not found:

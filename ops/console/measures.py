@@ -1,4 +1,4 @@
-"""What the members of a group measure themselves (KIP-714), for the page of the group. Pure.
+"""Metrics that members of a group have pushed (KIP-714), for the page of the group. Pure.
 
 Java says in which group a client is, and as which member; librdkafka only the group. Where a client
 does not say, its client id and address have to be those of a member.
@@ -6,14 +6,14 @@ does not say, its client id and address have to be those of a member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from moldau.broker.metrics.document import ClientRow
 from moldau.ops.http.clients import clients_of
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
+from moldau.ops.operations.groups import GroupMember
 
 # Of the metrics that all clients have: the word for it, its name, and whether it is a ratio; the
 # others are milliseconds. The worst node counts.
@@ -27,7 +27,7 @@ SHOWN = (
 
 
 class Measure(msgspec.Struct, frozen=True):
-    """Of one client."""
+    """The metrics that one client has pushed."""
 
     instance_id: str
     client_id: str
@@ -40,17 +40,16 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 def measures(
-    reports: Reports, group: str, members: Iterable[Mapping[str, Any]], now_ms: int
+    snapshot: Snapshot, group: str, members: Iterable[GroupMember], now_ms: int
 ) -> list[Measure]:
-    """By client id, of the clients that are members of the group."""
+    """Metrics of the members of a group, sorted by client id."""
     by_id: set[str] = set()
     by_client: dict[tuple[str, str], list[str]] = {}
     for each in members:
-        member_id, host = str(each["member_id"]), str(each["host"]).removeprefix("/")
-        by_id.add(member_id)
-        by_client.setdefault((str(each["client_id"]), host), []).append(member_id)
+        by_id.add(each.member_id)
+        by_client.setdefault((each.client_id, each.host), []).append(each.member_id)
     found = []
-    for row in clients_of(reports):
+    for row in clients_of(snapshot):
         said = row.resource
         if row.is_over or said.get("group_id", group) != group:
             continue

@@ -1,4 +1,4 @@
-"""What is shown of the records of a topic: what the page and its live tail share."""
+"""Records of a topic as the page and its live tail show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINE = 160  # characters of a value, before it is folded
 
 
 class View(NamedTuple):
-    """What to show: all of it is in the URL."""
+    """The records to show: all of it is in the URL."""
 
     topic: str
     partition: int | None

@@ -1,4 +1,4 @@
-"""What every page has: the template, the navigation, and forms that may be refused."""
+"""Shared by all pages: templates, navigation, and forms that may be refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user is not allowed to do, in words: which right was missing, and how to add it. Pure.
+"""A denial in words: which right was missing, and how to add it. Pure.
 
 Kafka's protocol says on what something was denied, never which operation would have been needed:
 that follows from the request (broker/security/README.md has the table).

@@ -1,4 +1,4 @@
-"""What keeps the console's pages safe: sessions, headers, and tokens for every form.
+"""Protects the console's pages: sessions, headers, and tokens for every form.
 
 A form carries a token that is bound to the browser's cookie and to the session, so that no other
 site can send one (CSRF). The cookies are SameSite=Strict as well. There is no inline script or
@@ -23,8 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from moldau.ops.console.backend import visitor
-from moldau.ops.console.forms import MAX_FORM_BYTES, read_form
-from moldau.ops.console.inputs import parse_number
+from moldau.ops.console.inputs import MAX_FORM_BYTES, parse_number, read_form
 from moldau.ops.console.sessions import Session, Sessions
 
 TOKEN_FIELD = "csrf"

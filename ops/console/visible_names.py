@@ -1,4 +1,4 @@
-"""What a user may see of what the console knows by itself: reports, their history, group events.
+"""Limits snapshots, their history and group events to what a user may see.
 
 Workers decide, by the user's ACLs (broker/private/visible_names.py). Processes, the store and
 rates of requests are for those who may describe the cluster. Pure.
@@ -13,10 +13,10 @@ import msgspec
 
 from moldau.broker.metrics.document import ClientRow, Document, GroupRow
 from moldau.broker.private.table import VisibleNames
-from moldau.ops.admin.group_history import Event
 from moldau.ops.console.history import POINTS, History
 from moldau.ops.console.index import Index
-from moldau.ops.http.reports import Reports, Status
+from moldau.ops.http.snapshot import Snapshot, Status
+from moldau.ops.operations.group_history import Event
 
 
 class Visible(NamedTuple):
@@ -30,7 +30,7 @@ NOTHING = Visible(frozenset(), frozenset())
 
 
 def merged(answers: Sequence[VisibleNames]) -> Visible:
-    """What all workers that answered say; the groups of those that did not are not seen."""
+    """Merge the answers of workers; groups of a worker that did not answer are not seen."""
     return Visible(
         {name for each in answers for name in each.topics},
         {name for each in answers for name in each.groups},
@@ -39,17 +39,17 @@ def merged(answers: Sequence[VisibleNames]) -> Visible:
     )
 
 
-def visible_reports(reports: Reports, visible: Visible) -> Reports:
+def visible_snapshot(snapshot: Snapshot, visible: Visible) -> Snapshot:
     if visible.everything:
-        return reports
-    status = reports.status
+        return snapshot
+    status = snapshot.status
     if status is not None and not visible.cluster:
         status = Status([], {})
     return msgspec.structs.replace(
-        reports,
+        snapshot,
         status=status,
-        workers=[each and _visible_document(each, visible) for each in reports.workers],
-        routers=[each and Document(is_ready=each.is_ready) for each in reports.routers],
+        workers=[each and _visible_document(each, visible) for each in snapshot.workers],
+        routers=[each and Document(is_ready=each.is_ready) for each in snapshot.routers],
     )
 
 
@@ -111,29 +111,29 @@ def _among(topics: Set[str], by_topic: dict[str, Any]) -> dict[str, Any]:
 
 
 class Shown:
-    """What was made of reports for a user: pages that ask again get the same."""
+    """Keeps the snapshot and the index of a user: pages that ask again get the same."""
 
     def __init__(self) -> None:
-        self._source: tuple[Reports, Visible] | None = None
-        self._reports: Reports | None = None
+        self._source: tuple[Snapshot, Visible] | None = None
+        self._snapshot: Snapshot | None = None
         self._index: Index | None = None
 
-    def reports(self, reports: Reports, visible: Visible) -> Reports:
+    def snapshot(self, snapshot: Snapshot, visible: Visible) -> Snapshot:
         source = self._source
-        is_same = source is not None and source[0] is reports and source[1] == visible
-        if self._reports is None or not is_same:
-            self._source = reports, visible
-            self._reports = visible_reports(reports, visible)
-        return self._reports
+        is_same = source is not None and source[0] is snapshot and source[1] == visible
+        if self._snapshot is None or not is_same:
+            self._source = snapshot, visible
+            self._snapshot = visible_snapshot(snapshot, visible)
+        return self._snapshot
 
-    def index(self, reports: Reports) -> Index:
-        if self._index is None or self._index.reports is not reports:
-            self._index = Index(reports)
+    def index(self, snapshot: Snapshot) -> Index:
+        if self._index is None or self._index.snapshot is not snapshot:
+            self._index = Index(snapshot)
         return self._index
 
 
 class VisibleHistory:
-    """The history as a user may see it who does not see everything: by the names of `History`."""
+    """The part of `History` that a user may see who does not see everything."""
 
     def __init__(self, history: History, visible: Visible) -> None:
         self._history = history

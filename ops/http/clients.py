@@ -1,4 +1,4 @@
-"""What clients have measured themselves (KIP-714), from the reports of workers. Pure.
+"""Metrics that clients have pushed to workers (KIP-714). Pure.
 
 A client that moves from one worker to another has pushed to both: the last push counts. Names come
 from clients: the broker has bounded them, here they become names of Prometheus, and where two
@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 
 from moldau.broker.metrics.document import ClientRow, ClientValue, Family, Kind, Sample
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 MAX_SERIES = 20_000  # of all clients; the ones that pushed last come first
 PREFIX = "moldau_client_"
@@ -27,9 +27,9 @@ _RESERVED = {*_LABELS, _GROUP, "job", "instance", "le", "quantile"}
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 
 
-def clients_of(reports: Reports) -> list[ClientRow]:
+def clients_of(snapshot: Snapshot) -> list[ClientRow]:
     """The last push of every client, the latest first."""
-    rows = [row for each in reports.workers if each is not None for row in each.clients]
+    rows = [row for each in snapshot.workers if each is not None for row in each.clients]
     rows.sort(key=lambda row: row.pushed_ms, reverse=True)
     found: dict[tuple[str, str], ClientRow] = {}
     for row in rows:
@@ -37,11 +37,11 @@ def clients_of(reports: Reports) -> list[ClientRow]:
     return list(found.values())
 
 
-def client_families(reports: Reports) -> list[Family]:
+def client_families(snapshot: Snapshot) -> list[Family]:
     kinds: dict[str, Kind] = {}
     samples: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]] = {}
     left = MAX_SERIES
-    for row in clients_of(reports):
+    for row in clients_of(snapshot):
         who = (
             row.client_id,
             row.instance_id,

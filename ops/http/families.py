@@ -1,4 +1,4 @@
-"""From reports to families of metrics. Pure.
+"""Turns a snapshot into families of metrics. Pure.
 
 Series of a process keep its label: its counters begin at 0 when it is restarted, so a sum over
 processes would go backwards. PromQL adds them up. Topics and groups have the names that
@@ -21,7 +21,7 @@ from moldau.broker.metrics.document import (
 )
 from moldau.ops.http.clients import client_families
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Reports, Status, Usage
+from moldau.ops.http.snapshot import Snapshot, Status, Usage
 
 # Series of single partitions are left out beyond this many; the sums stay.
 MAX_PARTITION_SERIES = 10_000
@@ -33,23 +33,23 @@ _BY_COMMITTED = ("consumergroup", "topic", "partition")
 
 
 def families(
-    reports: Reports, usages: Mapping[tuple[str, int], Usage], build: tuple[str, str]
+    snapshot: Snapshot, usages: Mapping[tuple[str, int], Usage], build: tuple[str, str]
 ) -> list[Family]:
     """`build`: the versions of Moldau and of Python."""
-    store = str((reports.status.store if reports.status else {}).get("kind", ""))
+    store = str((snapshot.status.store if snapshot.status else {}).get("kind", ""))
     found = [
         gauge("moldau_build_info", "Versions; always 1.", ("version", "python", "store"),
               [Sample((*build, store), 1)]),
-        *_process_families(reports, usages),
-        *_disk_families(reports.status),
+        *_process_families(snapshot, usages),
+        *_disk_families(snapshot.status),
     ]  # fmt: skip
-    for role, documents in (("worker", reports.workers), ("router", reports.routers)):
+    for role, documents in (("worker", snapshot.workers), ("router", snapshot.routers)):
         for index, document in enumerate(documents):
             if document is not None:
                 found += [_labelled(family, role, index) for family in document.families]
-    lags = Lags(reports)
-    found += _topic_families(lags.partitions, len(reports.workers))
-    return found + _group_families(lags) + client_families(reports)
+    lags = Lags(snapshot)
+    found += _topic_families(lags.partitions, len(snapshot.workers))
+    return found + _group_families(lags) + client_families(snapshot)
 
 
 def gauge(name: str, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
@@ -78,14 +78,14 @@ def _labelled(family: Family, role: str, index: int) -> Family:
 # --- processes ---
 
 
-def _process_families(reports: Reports, usages: Mapping[tuple[str, int], Usage]) -> list[Family]:
+def _process_families(snapshot: Snapshot, usages: Mapping[tuple[str, int], Usage]) -> list[Family]:
     up = [
         Sample((role, str(index)), float(document is not None))
-        for role, documents in (("worker", reports.workers), ("router", reports.routers))
+        for role, documents in (("worker", snapshot.workers), ("router", snapshot.routers))
         for index, document in enumerate(documents)
     ]
-    up.append(Sample(("supervisor", "0"), float(reports.status is not None)))
-    status = reports.status or Status([], {})
+    up.append(Sample(("supervisor", "0"), float(snapshot.status is not None)))
+    status = snapshot.status or Status([], {})
     restarts = [
         Sample((each.role, str(each.index)), each.restarts)
         for each in status.processes
@@ -106,7 +106,7 @@ def _process_families(reports: Reports, usages: Mapping[tuple[str, int], Usage])
 
 
 def _disk_families(status: Status | None) -> list[Family]:
-    """Of the embedded store, as the supervisor sees it."""
+    """The disk of the embedded store, as the supervisor sees it."""
     disk = status.store.get("disk") if status is not None else None
     if not disk:
         return []

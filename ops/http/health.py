@@ -9,28 +9,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
-def problems(reports: Reports) -> list[str]:
+def problems(snapshot: Snapshot) -> list[str]:
     """Why clients may not be served; empty when they are."""
     found = []
-    if reports.status is None:
+    if snapshot.status is None:
         found.append("the supervisor does not answer")
-    for index, document in enumerate(reports.workers):
+    for index, document in enumerate(snapshot.workers):
         if document is None:
             found.append(f"worker {index} does not answer")
         elif not document.is_ready:
             found.append(f"worker {index} does not reach the store")
-    if not any(reports.routers):
+    if not any(snapshot.routers):
         found.append("no router answers")
     return found
 
 
-def facts(reports: Reports) -> dict[str, Any]:
-    """What /healthz shows."""
-    status = reports.status
-    found = problems(reports)
+def facts(snapshot: Snapshot) -> dict[str, Any]:
+    """The document of /healthz."""
+    status = snapshot.status
+    found = problems(snapshot)
     return {
         "status": "unavailable" if found else "ok",
         "problems": found,

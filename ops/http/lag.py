@@ -1,11 +1,11 @@
-"""How far groups are behind: what their coordinators and the leaders of partitions report, joined.
+"""How far groups are behind: joins the reports of coordinators and of the leaders of partitions.
 
-In records: the offsets from the committed one to the end of the partition, without the gaps that
-a lost tail leaves; where offsets do not count records, as in native topics, what the leader has
-counted. In seconds: the age of
-the first record that is not committed, by its timestamp; 0 when there is none. It is that of the
-batch which holds the record, so it may be older by the time a batch was collected (linger.ms), and
-it is as true as the clocks of producers, unless the topic has LogAppendTime. Pure.
+/metrics, `moldau top` and the console's lists all count lag here. In records: the offsets from the
+committed one to the end of the partition, without the gaps that a lost tail leaves; in native
+topics, where offsets do not count records, the number that the leader has counted. In seconds: the
+age of the first record that is not committed, 0 if there is none. Its timestamp is that of the
+batch which holds it, so it may be older by the time a batch was collected (linger.ms), and it is as
+true as the clocks of producers, unless the topic has LogAppendTime. Pure.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import msgspec
 
 from moldau.broker.metrics.document import GroupRow, PartitionRow
 from moldau.broker.private.table import UNKNOWN, Behind, RecordOffset
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
 class Lag(msgspec.Struct, frozen=True, gc=False):
-    """Of a group in a partition with a committed offset."""
+    """The lag of a group in one partition that it has committed an offset of."""
 
     topic: str
     partition: int
@@ -31,19 +31,19 @@ class Lag(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lags:
-    def __init__(self, reports: Reports) -> None:
-        documents = [document for document in reports.workers if document is not None]
+    def __init__(self, snapshot: Snapshot) -> None:
+        documents = [document for document in snapshot.workers if document is not None]
         self.partitions = [row for each in documents for row in each.partitions]
         self.groups = [row for each in documents for row in each.groups]
         self._rows: dict[tuple[str, int], PartitionRow] = {
             (row.topic, row.partition): row for row in self.partitions
         }
-        self._times = reports.times
-        self._counts = reports.counts
+        self._times = snapshot.times
+        self._counts = snapshot.counts
         self.uncounted = {  # topics whose offsets do not count records
             row.topic for row in self.partitions if not row.has_consecutive_offsets
         }
-        self._clock_ms = reports.clock_ms
+        self._clock_ms = snapshot.clock_ms
 
     def of(self, group: GroupRow) -> Iterator[Lag]:
         rows = self._rows
@@ -67,25 +67,27 @@ class Lags:
         return None if counted == UNKNOWN else counted
 
     def records(self, group: GroupRow) -> int | None:
-        """In all its partitions; None: of some of them it is not known."""
+        """The sum over all its partitions; None if one is unknown."""
         found = [each.records for each in self.of(group)]
         return None if None in found else sum(each or 0 for each in found)
 
     def seconds(self, group: GroupRow) -> float | None:
-        """Of the worst partition; None: of none of them it is known."""
+        """The age in the worst partition; None if it is known for none."""
         return worst(each.seconds for each in self.of(group))
 
-    def waiting(self) -> Iterator[tuple[int, RecordOffset]]:
-        """The first record of each partition that a group has not committed, with its leader."""
+    def to_time(self) -> Iterator[tuple[int, RecordOffset, None]]:
+        """The first record of each partition that a group has not committed, with its leader.
+        A record's timestamp never changes."""
         rows = self._rows
         for group in self.groups:
             for each in group.committed:
                 row = rows.get((each.topic, each.partition))
                 if row is not None and each.offset < row.end and row.start < row.end:
-                    yield row.leader, (each.topic, each.partition, max(each.offset, row.start))
+                    place = (each.topic, each.partition, max(each.offset, row.start))
+                    yield row.leader, place, None
 
-    def to_count(self) -> Iterator[tuple[PartitionRow, Behind]]:
-        """Where the leader has to count."""
+    def to_count(self) -> Iterator[tuple[int, Behind, tuple[int, int]]]:
+        """Where the leader has to count. A count is true while neither end nor size changes."""
         if not self.uncounted:
             return
         for group in self.groups:
@@ -93,7 +95,8 @@ class Lags:
                 if each.topic in self.uncounted:
                     row = self._rows.get((each.topic, each.partition))
                     if row is not None and each.offset < row.end:
-                        yield row, (each.topic, each.partition, group.group, each.offset)
+                        behind = (each.topic, each.partition, group.group, each.offset)
+                        yield row.leader, behind, (row.end, row.records)
 
 
 def worst(ages: Iterable[float | None]) -> float | None:

@@ -24,8 +24,8 @@ from moldau.broker.process import prepare_process, say_ready, watch_parent
 from moldau.broker.settings.processes import Listener
 from moldau.broker.tls.certificates import Certificates
 from moldau.ops.http.app import HttpApp
+from moldau.ops.http.collector import Collector
 from moldau.ops.http.connections import BoundedProtocol
-from moldau.ops.http.reports import Reporters
 from moldau.ops.http.settings import HttpSettings
 from moldau.router.workers import Workers
 
@@ -58,8 +58,8 @@ def main() -> None:
 
 
 async def _serve(settings: HttpSettings) -> None:
-    reporters = Reporters(settings.control_socket, settings.worker_sockets, settings.router_sockets)
-    app = HttpApp(reporters)
+    collector = Collector(settings.control_socket, settings.worker_sockets, settings.router_sockets)
+    app = HttpApp(collector)
     background = _add_console(app, settings)
     context = None
     if settings.tls is not None:
@@ -111,7 +111,7 @@ def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None
         logins = Logins(settings.login, settings.worker_sockets)
     backend = Backend(
         settings.port,
-        app.reports,
+        app.snapshot,
         lambda: find_local_broker(settings.port, settings.router_ports),
         logins,
     )

@@ -25,7 +25,7 @@ def add_lake_action(
 
 
 def whole_number(text: str) -> int:
-    """For argparse: a number from 0."""
+    """Parse a number from 0 on, for argparse."""
     number = int(text)
     if number < 0:
         raise ValueError

@@ -57,7 +57,7 @@ def tell(settings: ServeSettings) -> None:
 
 
 def host_names(settings: ServeSettings) -> list[str]:
-    """By which clients may know this broker: those in its certificate."""
+    """The host names by which clients may know this broker: those in its certificate."""
     names: list[str] = []
     for listener in settings.listening:
         if listener.uses_tls:

@@ -253,7 +253,7 @@ _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """What a child runs before exec, on Linux: be killed when the supervisor dies."""
+    """Runs in a child before exec, on Linux: the child is killed when the supervisor dies."""
     if _prctl is None:
         return None
     prctl = _prctl

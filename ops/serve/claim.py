@@ -37,7 +37,7 @@ class Holder(msgspec.Struct, frozen=True):
 
     @property
     def is_gone(self) -> bool:
-        """For certain: nothing is known of another host's processes."""
+        """True only if it is certain: nothing is known of another host's processes."""
         return self.host == socket.gethostname() and not process_exists(self.pid)
 
 

@@ -264,7 +264,7 @@ def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
 def ready_line(
     settings: ServeSettings, store: dict[str, Any], http: http_child.HttpChild | None = None
 ) -> str:
-    """What is advertised to clients of the first listener, in one line."""
+    """The addresses advertised to clients of the first listener, in one line."""
     first = settings.listening[0]
     bootstrap = _address(first.advertised_host, first.advertised_port)
     endpoints = first.endpoints(settings.workers, settings.advertise)

@@ -179,7 +179,7 @@ class DiskGuard:
         return self.room.free >= self.marks.ample
 
     def _extended(self, found: Extent) -> Extent:
-        """With a runway beyond its end, as far as the disk has the room."""
+        """Add a runway beyond its end, as far as the disk has room."""
         size, now = found.written_size, time.monotonic()
         self._grown_per_s = 0.0
         if self._last_size is not None and self._last_size[0] == found.written:

@@ -25,7 +25,7 @@ LOOK_SECONDS, LOOK_OFTEN_SECONDS, LEAST_SECONDS = 0.25, 0.1, 0.01
 
 
 class Room(NamedTuple):
-    """Of a file system, for a user without privileges."""
+    """Room on a file system, for a user without privileges."""
 
     free: int
     total: int

@@ -2,7 +2,7 @@
 
     <data dir>/lock          held by `serve` and by the server itself: one store per directory
     <data dir>/store.sock    the server's only address (in the runtime directory if too long here)
-    <data dir>/store.log     what the server logs
+    <data dir>/store.log     the server's log; store.log.1 is the one before it, 10 MB at most each
     <data dir>/store/        the append-only file
     <data dir>/history, store.extent   whether that file can lack anything
                                        (broker/store_loss/embedded_store_id.py)
@@ -27,7 +27,7 @@ from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.disk_guard import DiskGuard
 from moldau.ops.serve.process_specs import MALLOC_ENV
 from moldau.ops.serve.runtime import UNIX_PATH_MAX, LockedError, take_lock
-from moldau.ops.serve.store_files import rewrite_when_worth_it, sync_every_second
+from moldau.ops.serve.store_files import rewrite_when_worth_it, rotate_log, sync_every_second
 
 logger = logging.getLogger("moldau.store")
 
@@ -122,6 +122,7 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     url = f"unix://{quote(str(socket))}"
     background: list[Callable[[], Coroutine[Any, Any, None]]] = [
         functools.partial(rewrite_when_worth_it, url, guard),
+        functools.partial(rotate_log, log),
         guard.keep_looking,
     ]
     if settings.store_fsync == "everysec":

@@ -80,7 +80,7 @@ async def answers(address: str | tuple[str, int], patience_s: float) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """By a signal, not by a debugger; False where that is unknown."""
+    """True if a signal stopped it, and not a debugger; False where that is unknown."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -92,7 +92,7 @@ def console_access(settings: ServeSettings) -> ConsoleAccess:
 
 
 def console_login(listeners: Sequence[Listener]) -> ConsoleLogin | None:
-    """By the first listener whose clients log in with a password; the users of all are the same."""
+    """Use the first listener whose clients log in with a password; all have the same users."""
     for listener in listeners:
         if listener.uses_sasl and listener.sasl is not None:
             found = [each for each in listener.sasl.mechanisms if each in PASSWORD_MECHANISMS]

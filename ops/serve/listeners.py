@@ -16,7 +16,7 @@ from moldau.ops.serve.ports import bind_port
 
 
 class Listeners:
-    """By process: its unix socket, and its port of each listener on every address of its host."""
+    """The unix socket of each process, and its ports: one of each listener on every address."""
 
     def __init__(self) -> None:
         self.workers: list[ProcessSockets] = []

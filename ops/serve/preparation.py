@@ -1,4 +1,4 @@
-"""What is done to the store before workers are started on it: its format is brought up to date."""
+"""Prepares the store before workers start: brings its format up to date."""
 
 from __future__ import annotations
 

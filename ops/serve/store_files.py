@@ -1,4 +1,4 @@
-"""The embedded store's append-only file: synced every second, rewritten when worth it."""
+"""The files of the embedded store: syncs and rewrites its append-only file, rotates its log."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ limited = LimitedLog(logger)
 SYNC_INTERVAL_S = 1.0
 LOOK_INTERVAL_S, LOOK_IF_SHORT_S = 10.0, 1.0
 AFTER_FAILURE_S, AFTER_FAILURE_IF_SHORT_S = 300.0, 30.0
+MAX_LOG_BYTES = 10 << 20  # the file before it is kept beside it
+LOG_INTERVAL_S = 60.0
 MIN_REWRITTEN_BYTES = 256 << 20  # a smaller file is loaded in a second or two
 
 
 class Disk(Protocol):
-    """Of `disk_guard.py`."""
+    """The part of disk_guard.py that rewrites need."""
 
     def room_for_copies(self) -> int: ...
     @property
@@ -76,6 +78,24 @@ async def rewrite_when_worth_it(url: str, disk: Disk) -> None:
                     await disk.look()  # a new part of the file is being written now
             except StoreFault as fault:  # it is restarting or busy
                 logger.debug("the append-only file could not be looked at: %s", fault)
+
+
+async def rotate_log(log: Path) -> None:
+    """Keep the server's log and the one before it, until cancelled."""
+    while True:
+        rotate_if_large(log)
+        await asyncio.sleep(LOG_INTERVAL_S)
+
+
+def rotate_if_large(log: Path, most: int = MAX_LOG_BYTES) -> None:
+    """The server opens its log for every line, so the file can be renamed at any time."""
+    try:
+        if log.stat().st_size > most:
+            log.replace(log.with_name(f"{log.name}.1"))
+    except FileNotFoundError:
+        pass
+    except OSError as fault:
+        limited.warning("log", "%s cannot be renamed: %s", log, fault.strerror)
 
 
 def _open_store(url: str) -> BlockingStore:

@@ -187,7 +187,7 @@ class Supervisor:
             self.spare.reap()
 
     def status(self) -> dict[str, Any]:
-        """What `moldau status --json` prints."""
+        """The document that `moldau status --json` prints."""
         own = {
             "role": "supervisor",
             "index": 0,

@@ -18,7 +18,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau import ops
-from moldau.ops.http.requests import MAX_REQUESTS_OF_ADDRESS
+from moldau.ops.http.app import MAX_REQUESTS_OF_ADDRESS
 from tests.support.brokers.moldau_cli import Cli
 from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
 from tests.support.stores.gaps import fill_with_gap

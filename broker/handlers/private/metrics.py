@@ -203,6 +203,7 @@ class MetricsCollector:
             added,
             log.has_consecutive_offsets,
             log.epochs.gaps,
+            tuple((epoch.number, epoch.start) for epoch in log.epochs.all),
         )
 
     # --- groups ---
@@ -216,7 +217,16 @@ class MetricsCollector:
                 CommittedRow(topic, partition, found.offset)
                 for (topic, partition), found in offsets or ()
             ]
-            rows.append(GroupRow(group.group_id, str(group.state), group.size, committed))
+            rows.append(
+                GroupRow(
+                    group.group_id,
+                    str(group.state),
+                    group.size,
+                    committed,
+                    group.identity,
+                    group.generation_id,
+                )
+            )
         return rows
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark registers. The table of all of them is loadtest/bench/benchmarks.py."""
+"""The description of a benchmark. loadtest/bench/benchmarks.py lists all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarks set up and check with: topics, their leaders and ends, on top of ops/client."""
+"""The client that sets benchmarks up: topics, their leaders and ends, on top of ops/client."""
 
 from __future__ import annotations
 

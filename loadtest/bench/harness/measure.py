@@ -27,7 +27,7 @@ def kernel_seconds(pid: int) -> float:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Of the processes that still exist: a fork of the store that saved its data may have ended."""
+    """Add up processes that still exist: a fork of the store that saved its data may have ended."""
     page = resource.getpagesize()
     total = 0
     for pid in pids:

@@ -33,7 +33,7 @@ def security_in_use() -> Security:
 
 @contextmanager
 def using(security: Security) -> Iterator[None]:
-    """For every connection to an address meanwhile. Raises InvalidSecurity."""
+    """Secure every connection to an address meanwhile. Raises InvalidSecurity."""
     before = _InUse.security, _InUse.context
     context = None if security.tls is None else client_context(security.tls)
     _InUse.security, _InUse.context = security, context

@@ -210,7 +210,7 @@ def own_broker(
 
 
 def _own_security(directory: str, options: list[str]) -> Security:
-    """What `serve --secure` has written down for its clients."""
+    """The settings that `serve --secure` has written for its clients."""
     if "--secure" not in options:
         return PLAINTEXT
     path = os.path.join(directory, "data", "security", "client.properties")

@@ -1,8 +1,8 @@
 """A connection that reconnects by itself and reports every request, on top of ops/client.
 
 Versions are negotiated with the broker (ApiVersions), at most those in VERSIONS: the last that name
-topics by name and one group each. Every request goes to `report`, with the time since it was due,
-the size of the response, and the error.
+topics by name. Every request goes to `report`, with the time since it was due, the size of the
+response, and the error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VERSIONS = {
         "ListOffsets": 6,
         "Metadata": 9,
         "OffsetCommit": 8,
-        "OffsetFetch": 7,
+        "OffsetFetch": 8,
         "FindCoordinator": 3,
         "JoinGroup": 7,
         "Heartbeat": 4,

@@ -1,4 +1,4 @@
-"""A member of a consumer group: joins, assigns partitions if it leads, fetches, commits, leaves.
+"""A member of a consumer group: joins, fetches, commits, leaves, and checks what it reads.
 
 Heartbeats use a connection of their own, as in every client: a parked JoinGroup would delay them.
 The user decides when to send one.
@@ -6,44 +6,23 @@ The user decides when to send one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.wire.consumer_protocol import assigned_partitions
-from moldau.broker.wire.messages.heartbeat import HeartbeatRequest
-from moldau.broker.wire.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
-from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from moldau.broker.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from moldau.loadtest.users.client.connection import RequestRefused, top_level_error
-from moldau.loadtest.users.client.session import Session, partition_error, records_of
+from moldau.broker.wire.schema import Message
+from moldau.loadtest.users.client.session import Session, records_of
 from moldau.loadtest.users.client.stamped import PartitionCheck
 from moldau.ops.client import EARLIEST
-from moldau.ops.client.consumer_protocol import assignment, subscription
+from moldau.ops.client.membership import REBALANCING, Membership, RejoinNeeded
 
-PROTOCOL, PROTOCOL_TYPE = "range", "consumer"
 REBALANCE_MS = 60_000
-NO_MEMBER = ""
 # Not failures: how a member learns that it has to join again.
-REBALANCING = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION})
-REMOVED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID})
+EXPECTED = REBALANCING | {ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.UNKNOWN_MEMBER_ID}
 
-# What this process knows to be committed: group, topic, partition -> offset. Offsets only grow
+# The offsets that this process has committed: group, topic, partition -> offset. Offsets only grow
 # here: a member continues at the committed offset, and only the partition's owner may commit.
 _committed: dict[tuple[str, str, int], int] = {}
-
-
-class RejoinNeeded(Exception):
-    """The group is rebalancing, or has removed this member."""
 
 
 class Member:
@@ -53,96 +32,42 @@ class Member:
         self._session = session
         self.group = group
         self._topic = topic
-        self._partitions = list(partitions)
-        self._session_ms = session_ms
-        self.member_id = NO_MEMBER
-        self.generation = -1
+        self.membership = Membership(
+            self._ask,
+            group,
+            topic,
+            len(partitions),
+            session_ms=session_ms,
+            rebalance_ms=REBALANCE_MS,
+        )
         self.checks: dict[int, PartitionCheck] = {}  # of the assigned partitions
         self._to_commit: set[int] = set()
+
+    def _ask(self, request: Message, error_of: Callable[[Any], int]) -> Any:
+        coordinator = self._session.coordinator(self.group, "group")
+        return coordinator.call(request, error_of, expected=EXPECTED)
 
     # --- membership ---
 
     def enter(self) -> list[str]:
         """Join and sync until it is a member; returns violations about its committed offsets."""
-        while True:
-            joined = self._join()
-            assignments = {}
-            if joined.leader == self.member_id:
-                members = sorted(member.member_id for member in joined.members)
-                assignments = self._assign(members)
-            assigned = self._sync(assignments)
-            if assigned is not None:
-                break
-        return self._start(assigned)
-
-    def _join(self) -> JoinGroupResponse:
-        while True:
-            request = JoinGroupRequest(
-                group_id=self.group,
-                session_timeout_ms=self._session_ms,
-                rebalance_timeout_ms=REBALANCE_MS,
-                member_id=self.member_id,
-                protocol_type=PROTOCOL_TYPE,
-                protocols=[JoinGroupRequestProtocol(PROTOCOL, subscription(self._topic))],
-            )
-            answer: JoinGroupResponse = self._session.coordinator(self.group, "group").call(
-                request,
-                top_level_error,
-                expected=(ErrorCode.MEMBER_ID_REQUIRED, *REMOVED, *REBALANCING),
-            )
-            if answer.error_code == 0:
-                self.member_id, self.generation = answer.member_id, answer.generation_id
-                return answer
-            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                self.member_id = answer.member_id
-            elif answer.error_code in REMOVED:
-                self.member_id = NO_MEMBER
-
-    def _assign(self, members: list[str]) -> dict[str, bytes]:
-        return {
-            member: assignment(self._topic, self._partitions[number :: len(members)])
-            for number, member in enumerate(members)
-        }
-
-    def _sync(self, assignments: dict[str, bytes]) -> list[int] | None:
-        """The partitions assigned to it; None: another rebalance has begun."""
-        request = SyncGroupRequest(
-            group_id=self.group,
-            generation_id=self.generation,
-            member_id=self.member_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=PROTOCOL,
-            assignments=[SyncGroupRequestAssignment(*item) for item in assignments.items()],
-        )
-        answer = self._session.coordinator(self.group, "group").call(
-            request, top_level_error, expected=REBALANCING | REMOVED
-        )
-        if answer.error_code in REMOVED:
-            self.member_id = NO_MEMBER
-        if answer.error_code:
-            return None
-        assigned = assigned_partitions(bytes(answer.assignment)) or []
-        return [partition for topic, partition in assigned if topic == self._topic]
+        return self._start(self.membership.join())
 
     def heartbeat(self, due: float | None = None) -> bool:
         """False: it has to join again."""
-        request = HeartbeatRequest(self.group, self.generation, self.member_id)
-        answer = self._session.coordinator(self.group, "heartbeat", "heartbeat").call(
-            request, top_level_error, due=due, expected=REBALANCING | REMOVED
-        )
-        self._note_error(answer.error_code)
-        return not answer.error_code
 
-    def _note_error(self, code: int) -> None:
-        if code in REMOVED:
-            self.member_id = NO_MEMBER
+        def ask(request: Message, error_of: Callable[[Any], int]) -> Any:
+            coordinator = self._session.coordinator(self.group, "heartbeat", "heartbeat")
+            return coordinator.call(request, error_of, due=due, expected=EXPECTED)
+
+        try:
+            self.membership.heartbeat(ask)
+        except RejoinNeeded:
+            return False
+        return True
 
     def leave(self) -> None:
-        if self.member_id == NO_MEMBER:
-            return
-        request = LeaveGroupRequest(self.group, members=[MemberIdentity(self.member_id)])
-        self._session.coordinator(self.group, "group").call(request, top_level_error)
-        self.member_id = NO_MEMBER
+        self.membership.leave()
 
     # --- reading ---
 
@@ -151,13 +76,10 @@ class Member:
         self.checks, self._to_commit = {}, set()
         if not assigned:
             return []
-        request = OffsetFetchRequest(self.group, [OffsetFetchRequestTopic(self._topic, assigned)])
-        answer = self._session.coordinator(self.group, "group").call(request, top_level_error)
+        fetched = self.membership.committed(assigned)
         violations = []
-        for fetched in answer.topics[0].partitions:
-            number, offset = fetched.partition_index, fetched.committed_offset
-            if fetched.error_code:
-                raise RequestRefused("OffsetFetch", fetched.error_code)
+        for number in assigned:
+            offset = fetched.get(number, -1)
             name = f"{self._topic}-{number}"
             if offset < known[number]:
                 violations.append(
@@ -190,20 +112,7 @@ class Member:
         if not self._to_commit:
             return
         offsets = {number: self.checks[number].position for number in sorted(self._to_commit)}
-        positions = [OffsetCommitRequestPartition(*item) for item in offsets.items()]
-        request = OffsetCommitRequest(
-            self.group,
-            self.generation,
-            self.member_id,
-            topics=[OffsetCommitRequestTopic(self._topic, partitions=positions)],
-        )
-        answer = self._session.coordinator(self.group, "group").call(
-            request, partition_error, expected=REBALANCING | REMOVED
-        )
-        code = partition_error(answer)
-        self._note_error(code)
-        if code:
-            raise RejoinNeeded
+        self.membership.commit(offsets)
         for number, offset in offsets.items():
             key = self._key(number)
             _committed[key] = max(_committed.get(key, -1), offset)

@@ -137,8 +137,9 @@ class Session:
     def coordinator(
         self, name: str, purpose: str, lookup: str = "admin", key_type: int = GROUP
     ) -> UserConnection:
-        """Of a group or a transactional id. `lookup` is the purpose of the connection to ask on:
-        greenlets must not share one."""
+        """A connection to the coordinator of a group or a transactional id.
+
+        `lookup` is the purpose of the connection to ask on: greenlets must not share one."""
         if (key_type, name) not in self._coordinators:
             # Not a failure: the router answers COORDINATOR_NOT_AVAILABLE while a worker restarts.
             answer = self.connection(lookup).call(

@@ -66,7 +66,7 @@ def read_stamp(value: bytes | None) -> Stamp | None:
 
 
 class ProducerSequence(NamedTuple):
-    """What an idempotent producer puts into a batch header: its id, epoch and base sequence."""
+    """An idempotent producer in a batch header: its id, epoch and base sequence."""
 
     producer_id: int = -1
     epoch: int = -1
@@ -110,7 +110,7 @@ def stamped_batch(
 
 
 def stamp_at(batches: Buffer, offset: int) -> Stamp | None:
-    """Of the record at this offset; None: there is none, or it is damaged."""
+    """The stamp of the record at this offset; None: there is none, or it is damaged."""
     for batch in split_batches(batches):
         for record in read_records(batch, DECODED_LIMIT):
             if record.offset == offset:
@@ -134,7 +134,7 @@ class PartitionCheck:
         self.last: Stamp | None = None
 
     def feed(self, batches: Buffer) -> list[str]:
-        """What is lost, duplicated, reordered or damaged in them; empty if nothing is."""
+        """Report what is lost, duplicated, reordered or damaged in them; empty if nothing is."""
         try:
             return [found for batch in split_batches(batches) for found in self._batch(batch)]
         except CorruptBatch as error:

@@ -19,20 +19,33 @@ from moldau.broker.security.resources import (
     Permission,
     ResourceType,
 )
-from moldau.ops.admin.acl_options import Resource, acl_text, exactly
-from moldau.ops.admin.acl_state import create_acls, delete_acls, find_acls
-from moldau.ops.admin.acls_explain import Explained, explained
-from moldau.ops.admin.quotas import KEYS, Entity, alter_quotas, entity_text, find_quotas, parse_rate
-from moldau.ops.admin.users import (
+from moldau.ops.client import ClientError, Cluster
+from moldau.ops.console.inputs import read_form
+from moldau.ops.console.rendering import Console
+from moldau.ops.operations.acl_explanation import Explained, explain_acls
+from moldau.ops.operations.acls import (
+    Resource,
+    acl_text,
+    create_acls,
+    delete_acls,
+    exactly,
+    find_acls,
+)
+from moldau.ops.operations.quotas import (
+    KEYS,
+    Entity,
+    alter_quotas,
+    entity_text,
+    find_quotas,
+    parse_rate,
+)
+from moldau.ops.operations.users import (
     MECHANISMS,
     find_users,
     generate_password,
     remove_user,
     set_password,
 )
-from moldau.ops.client import ClientError, Cluster
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.rendering import Console
 
 T = TypeVar("T")
 
@@ -52,7 +65,7 @@ Fields = FormData | QueryParams
 
 
 class Section(NamedTuple):
-    """What a part of the page shows, or why it cannot."""
+    """The rows of a part of the page, or why it has none."""
 
     rows: list[Any]
     refusal: str = ""
@@ -172,7 +185,7 @@ def _explanation(cluster: Cluster, asked: QueryParams) -> Section:
 
     def find(cluster: Cluster) -> list[Explained]:
         principal = _principal(_text(asked, "principal"))
-        return explained(cluster, principal, _resource(asked), operation, host)
+        return explain_acls(cluster, principal, _resource(asked), operation, host)
 
     return _section(cluster, find)
 

@@ -19,14 +19,14 @@ from moldau.broker.log.native.fields import from_fields
 from moldau.broker.log.native.ids import parse
 from moldau.broker.private.stream_views import MAX_STREAMS, EntryView
 from moldau.broker.wire.records import decode_headers
-from moldau.ops.admin.redis_side import stream_keys, stream_views
-from moldau.ops.admin.topics_adopt import BITS, CHOOSE, PARTITION, Wanted, ask_for_topic, name_for
 from moldau.ops.client import ClientError, Cluster, refusal
 from moldau.ops.console.formats import shown_bytes
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.inputs import number_of
-from moldau.ops.console.redis_side import YEAR_2001_MS, Stream
+from moldau.ops.console.inputs import number_of, read_form
 from moldau.ops.console.rendering import Console
+from moldau.ops.console.streams import YEAR_2001_MS, Stream
+from moldau.ops.operations.adoption import CHOOSE, PARTITION, Adoption, chosen_bits, name_for
+from moldau.ops.operations.local_workers import LocalWorkers
+from moldau.ops.operations.streams import stream_keys, stream_views
 
 
 class Preview(NamedTuple):
@@ -61,7 +61,7 @@ def routes(console: Console) -> list[BaseRoute]:
     return [Route("/adopt", show), Route("/adopt", adopt, methods=["POST"])]
 
 
-def _wanted(given: QueryParams | FormData) -> Wanted | None:
+def _wanted(given: QueryParams | FormData) -> Adoption | None:
     """None: no stream is named. Raises ClientError."""
 
     def text(name: str) -> str:
@@ -79,26 +79,26 @@ def _wanted(given: QueryParams | FormData) -> Wanted | None:
             f"{partitions} partitions need as many streams: put {PARTITION} into the key, as in "
             f"{stream}:{PARTITION}"
         )
-    return Wanted(topic, stream, partitions, text("value") or None)
+    return Adoption(topic, stream, partitions, text("value") or None)
 
 
-def look(cluster: Cluster, wanted: Wanted) -> Preview:
+def look(cluster: Cluster, wanted: Adoption) -> Preview:
     """Ask as if it were adopted, and what is in the streams.
 
     The streams are shown only to who may create the topic: the dry run is asked as the user.
     """
-    made = ask_for_topic(cluster, wanted.request(CHOOSE, dry_run=True))
+    made = wanted.request(cluster, CHOOSE, dry_run=True)
     if made.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
         error = refusal(f"topic {wanted.topic}", made.error_code, made.error_message)
         return Preview(cluster.worded(error), 0, [], [])
     keys = stream_keys(wanted.stream, wanted.topic, range(wanted.partitions))
-    views = stream_views(cluster, keys[:MAX_STREAMS], entries=True) or []
+    views = stream_views(LocalWorkers(cluster), keys[:MAX_STREAMS], entries=True) or []
     streams = [
         Stream(number, key.decode("utf-8", "replace"), view)
         for number, (key, view) in enumerate(zip(keys, views, strict=False))
         if view is not None
     ]
-    bits = next((int(each.value or 0) for each in made.configs or () if each.name == BITS), 0)
+    bits = chosen_bits(made)
     exists = made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
     said = f"there is a topic {wanted.topic} already: choose another name" if exists else ""
     return Preview(said, bits, streams, [_row(wanted, *each) for each in _newest(streams)])
@@ -110,7 +110,7 @@ def _newest(streams: list[Stream]) -> list[tuple[int, EntryView]]:
     return found[:10]
 
 
-def _row(wanted: Wanted, partition: int, entry: EntryView) -> dict[str, Any]:
+def _row(wanted: Adoption, partition: int, entry: EntryView) -> dict[str, Any]:
     """An entry, and the record that it will be; long values are cut off in both."""
     words = [word for field in entry.fields for word in (field.name, field.value)]
     value_field = None if wanted.value is None else wanted.value.encode()
@@ -132,7 +132,7 @@ def _row(wanted: Wanted, partition: int, entry: EntryView) -> dict[str, Any]:
     }
 
 
-def _adopt(cluster: Cluster, wanted: Wanted) -> None:
-    made = ask_for_topic(cluster, wanted.request(CHOOSE, dry_run=False))
+def _adopt(cluster: Cluster, wanted: Adoption) -> None:
+    made = wanted.request(cluster, CHOOSE, dry_run=False)
     if made.error_code:
         raise refusal(f"topic {wanted.topic}", made.error_code, made.error_message)

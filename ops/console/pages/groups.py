@@ -11,29 +11,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.wire.messages.delete_groups import DeleteGroupsRequest
-from moldau.ops.admin.group_history import film as make_film
-from moldau.ops.admin.group_state import describe
-from moldau.ops.admin.local_store import open_store
-from moldau.ops.admin.native_lag import NativeLags
-from moldau.ops.admin.reset_offsets import (
-    Goal,
-    Move,
-    execute,
-    make_plan,
-    parse_datetime,
-    parse_integer,
-    parse_offset,
-    parse_topic,
-)
-from moldau.ops.client import ClientError, Cluster, refusal
+from moldau.ops.client import ClientError, Cluster
 from moldau.ops.console.film import causes, draw, members_of
-from moldau.ops.console.forms import read_form
 from moldau.ops.console.index import page_of
+from moldau.ops.console.inputs import check_confirmed, read_form
 from moldau.ops.console.measures import Measure, measures
 from moldau.ops.console.rendering import Console
 from moldau.ops.http.lag import worst
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
+from moldau.ops.operations.group_history import film as make_film
+from moldau.ops.operations.groups import GroupDescription, delete_group, describe_group
+from moldau.ops.operations.lag import LagCounter
+from moldau.ops.operations.local_workers import LocalWorkers
+from moldau.ops.operations.reset_offsets import GOALS, Goal, Move, execute, make_plan, parse_topic
 
 LENGTHS = {
     "5min": 300_000,
@@ -43,17 +33,19 @@ LENGTHS = {
     "1d": 86_400_000,
     "7d": 604_800_000,
 }
-GOALS = {
-    "earliest": lambda text: Goal("earliest"),
-    "latest": lambda text: Goal("latest"),
-    "datetime": lambda text: Goal("datetime", parse_datetime(text)),
-    "shift": lambda text: Goal("shift", parse_integer(text)),
-    "offset": lambda text: Goal("offset", parse_offset(text)),
-}
 
 
 def routes(console: Console) -> list[BaseRoute]:
     backend = console.backend
+
+    async def described(snapshot: Snapshot, name: str) -> GroupDescription:
+        def describe(cluster: Cluster) -> GroupDescription:
+            # How lag is counted depends on the kind of topic, not on who looks at it.
+            with backend.as_operator() as operator:
+                workers = LocalWorkers(operator, dict(enumerate(snapshot.workers)))
+                return describe_group(cluster, workers, LagCounter(operator, workers), name)
+
+        return await backend.ask(describe)
 
     async def index(request: Request) -> Response:
         query = request.query_params
@@ -66,21 +58,21 @@ def routes(console: Console) -> list[BaseRoute]:
 
     async def show(request: Request) -> Response:
         name = request.path_params["group"]
-        group = await backend.ask(lambda cluster: described(cluster, backend.as_operator(), name))
-        template = "group_live.html" if request.query_params.get("live") else "group.html"
         known = await backend.index()
+        group = await described(known.snapshot, name)
+        template = "group_live.html" if request.query_params.get("live") else "group.html"
         ages = known.ages(name)
         return console.page(
             request, template, title=name, group=group, ages=ages, oldest=worst(ages.values()),
-            measures=measured(known.reports, group),
-            hues=backend.hues.of(name, [each["member_id"] for each in group["members"]]),
+            measures=measured(known.snapshot, group),
+            hues=backend.hues.of(name, [each.member_id for each in group.members]),
         )  # fmt: skip
 
     async def show_measures(request: Request) -> Response:
         """Everything that a member has pushed of its own metrics."""
         name, wanted = request.path_params["group"], request.query_params.get("client", "")
-        group = await backend.ask(lambda cluster: described(cluster, backend.as_operator(), name))
-        known = measured(await backend.reports(), group)
+        snapshot = await backend.snapshot()
+        known = measured(snapshot, await described(snapshot, name))
         found = next((each for each in known if each.instance_id == wanted), None)
         if found is None:
             raise ClientError(
@@ -131,9 +123,8 @@ def routes(console: Console) -> list[BaseRoute]:
     async def delete(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["group"]
-        if str((await read_form(request)).get("confirm", "")) != name:
-            raise ClientError(f"not deleted: type the name, {name}, to confirm")
-        await backend.ask(lambda cluster: _delete(cluster, name))
+        await check_confirmed(request, name)
+        await backend.ask(lambda cluster: delete_group(cluster, name))
         return console.done(request, "/groups", f"{name} was deleted")
 
     return [
@@ -150,18 +141,9 @@ def _url(group: str) -> str:
     return f"/groups/{quote(group, safe='')}"
 
 
-def measured(reports: Reports, group: dict[str, Any]) -> list[Measure]:
-    """What the members of a group that was described measure themselves."""
-    return measures(reports, group["group"], group["members"], int(time.time() * 1000))
-
-
-def described(cluster: Cluster, operator: Cluster, name: str) -> dict[str, Any]:
-    """`operator`: the kind of a topic decides how lag is counted, whoever looks at it."""
-    with (
-        operator,
-        open_store(cluster.bootstrap.port, cluster.metadata().cluster_id) as store,
-    ):
-        return describe(cluster, store, NativeLags(operator), name)
+def measured(snapshot: Snapshot, group: GroupDescription) -> list[Measure]:
+    """Metrics that the members of a group have pushed."""
+    return measures(snapshot, group.group, group.members, int(time.time() * 1000))
 
 
 def _wanted(form: dict[str, Any]) -> tuple[Goal, list[tuple[str, frozenset[int] | None]] | None]:
@@ -174,10 +156,3 @@ def _wanted(form: dict[str, Any]) -> tuple[Goal, list[tuple[str, frozenset[int] 
         return goal, [parse_topic(each) for each in text] or None
     except ValueError as fault:
         raise ClientError(str(fault)) from None
-
-
-def _delete(cluster: Cluster, name: str) -> None:
-    request = DeleteGroupsRequest([name])
-    answer = cluster.call_coordinator(name, request, lambda answer: answer.results[0].error_code)
-    if answer.results[0].error_code:
-        raise refusal(f"group {name}", answer.results[0].error_code)

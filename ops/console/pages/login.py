@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from moldau.ops.console.forms import read_form
+from moldau.ops.console.inputs import read_form
 from moldau.ops.console.login import LoginRefused, Logins, LoginUnavailable, TooManyLogins
 from moldau.ops.console.rendering import Console
 from moldau.ops.console.security import LOGIN, LOGOUT, Cookies, page_after_login
@@ -73,6 +73,6 @@ def routes(
 
 
 def _is_possible(user: str, password: str) -> bool:
-    """What no user can have is not sent to the broker."""
+    """Reject names and passwords that no user can have without asking the broker."""
     is_short = len(user) <= MAX_NAME and len(password) <= MAX_PASSWORD
     return bool(user and password) and is_short and "\0" not in user + password

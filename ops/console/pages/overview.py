@@ -1,4 +1,4 @@
-"""What happens now: rates, the store, the processes, the slots of groups by owner."""
+"""The overview: rates, the store, the processes, the slots of groups by owner."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from moldau.ops.admin.top_state import store_memory
 from moldau.ops.console.rendering import Console
 from moldau.ops.http import health
+from moldau.ops.operations.top import store_memory
 
 
 def routes(console: Console) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         index = await console.backend.index()
-        reports = index.reports
+        snapshot = index.snapshot
         history = console.backend.history
         # The page asks for its changing part again, alone.
         template = "overview_live.html" if request.query_params.get("live") else "overview.html"
@@ -22,16 +22,16 @@ def routes(console: Console) -> list[BaseRoute]:
             request,
             template,
             title="Overview",
-            problems=health.problems(reports),
-            processes=reports.status.processes if reports.status is not None else [],
-            store=reports.status.store if reports.status is not None else {},
+            problems=health.problems(snapshot),
+            processes=snapshot.status.processes if snapshot.status is not None else [],
+            store=snapshot.status.store if snapshot.status is not None else {},
             slots=index.slots,
             rates=history.record_rates(),
             request_rates=history.request_rates(),
             totals=index.totals,
             figures=console.backend.figures(),
-            memory=store_memory(reports),
-            workers=len(reports.workers),
+            memory=store_memory(snapshot),
+            workers=len(snapshot.workers),
         )
 
     return [Route("/", show)]

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from moldau.ops.admin.reset_offsets import parse_datetime
 from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition
 from moldau.ops.client.reading import OffsetOutOfRange, read
 from moldau.ops.console import filters
@@ -20,6 +19,7 @@ from moldau.ops.console.formats import FORMATS
 from moldau.ops.console.inputs import InvalidInput, number_of
 from moldau.ops.console.record_views import View, filter_of, offsets_of, places_of, row_of
 from moldau.ops.console.rendering import Console
+from moldau.ops.operations.reset_offsets import parse_datetime
 
 PER_PAGE = 50
 MAX_LOOKED_AT = 20_000  # records, when few pass the filter

@@ -10,13 +10,11 @@ from starlette.routing import BaseRoute, Route
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.records import decode_headers
-from moldau.ops.admin.produce import partitions_for_sending
 from moldau.ops.client import ClientError, Cluster, TopicPartition
 from moldau.ops.client.partitioning import partition_of
 from moldau.ops.client.reading import OffsetOutOfRange, read
-from moldau.ops.client.sending import Outgoing, send
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.inputs import MAX_INT32, number_of
+from moldau.ops.client.sending import Outgoing, partitions_for_sending, send
+from moldau.ops.console.inputs import MAX_INT32, number_of, read_form
 from moldau.ops.console.record_views import View
 from moldau.ops.console.rendering import Console
 

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.metrics.document import PartitionRow
 from moldau.broker.private.stream_views import MAX_STREAMS
-from moldau.broker.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsTopic,
-)
-from moldau.broker.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from moldau.broker.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from moldau.broker.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
-from moldau.ops.admin.redis_side import stream_keys, stream_views
-from moldau.ops.admin.topic_state import describe_topic, topic_configs
-from moldau.ops.client import ClientError, Cluster, Denied, refusal
-from moldau.ops.console.forms import read_form
-from moldau.ops.console.index import page_of
-from moldau.ops.console.inputs import MAX_INT32, number_of
-from moldau.ops.console.redis_side import Stream, sides
+from moldau.ops.client import ClientError, Cluster, Denied, TopicPartition
+from moldau.ops.console.index import Index, page_of
+from moldau.ops.console.inputs import MAX_INT32, check_confirmed, number_of, read_form
 from moldau.ops.console.rendering import Console
-
-TOPIC_RESOURCE = 2
-SET, DELETE = 0, 1
+from moldau.ops.console.streams import Stream, sides
+from moldau.ops.operations.configs import Config, alter_topic_configs, topic_configs
+from moldau.ops.operations.local_workers import LocalWorkers
+from moldau.ops.operations.streams import stream_keys, stream_views
+from moldau.ops.operations.topics import (
+    BROKER_DEFAULT,
+    TopicDescription,
+    add_partitions,
+    create_topic,
+    delete_topic,
+    describe_topic,
+)
 
 
 def routes(console: Console) -> list[BaseRoute]:
@@ -58,20 +47,19 @@ def routes(console: Console) -> list[BaseRoute]:
     async def show(request: Request) -> Response:
         name = request.path_params["topic"]
         query = request.query_params
-        topic, configs, hidden = await backend.ask(
-            lambda cluster: _described(cluster, backend.as_operator(), name)
-        )
         known = await backend.index()
-        _add_sizes(topic, known.partitions.get(name, []))
+        topic, configs, hidden = await backend.ask(
+            lambda cluster: _described(cluster, backend.as_operator(), known, name)
+        )
         if not backend.sees_cluster:  # Redis' side names groups, whoever may describe them
-            topic["native"] = None
-        streams = await backend.ask(lambda cluster: _streams(cluster, topic))
+            topic = msgspec.structs.replace(topic, native=None)
+        topic, streams = await backend.ask(lambda cluster: _with_streams(cluster, topic))
         page = page_of(known.readers.get(name, []), query.get("q", ""), query.get("page", ""))
         groups = known.groups_of(name, page.names)
         return console.page(
             request, "topic.html", title=name, topic=topic, configs=configs, hidden=hidden,
             page=page, groups=groups, rates=backend.history.record_rates(name), streams=streams,
-            records=known.topic(name).records if name in known.partitions else topic["records"],
+            records=known.topic(name).records if name in known.partitions else topic.records,
             sides=sides(streams or [], groups, int(time.time() * 1000)),
         )  # fmt: skip
 
@@ -79,9 +67,9 @@ def routes(console: Console) -> list[BaseRoute]:
         console.check_writable()
         form = await read_form(request)
         name = str(form.get("name", "")).strip()
-        partitions = _partitions(form, -1)
+        partitions = _partitions(form, BROKER_DEFAULT)
         configs = parse_configs(str(form.get("configs", "")))
-        await backend.ask(lambda cluster: _create(cluster, name, partitions, configs))
+        await backend.ask(lambda cluster: create_topic(cluster, name, partitions, configs))
         return console.done(request, f"/topics/{quote(name, safe='')}", f"{name} was created")
 
     async def change(request: Request) -> Response:
@@ -90,7 +78,8 @@ def routes(console: Console) -> list[BaseRoute]:
         form = await read_form(request)
         key, value = str(form.get("config", "")), str(form.get("value", ""))
         reset = form.get("action") == "reset"
-        await backend.ask(lambda cluster: _alter(cluster, name, key, None if reset else value))
+        changes = [(key, None if reset else value)]
+        await backend.ask(lambda cluster: alter_topic_configs(cluster, name, changes))
         said = f"{key} has its default again" if reset else f"{key} is {value}"
         return console.done(request, f"/topics/{quote(name, safe='')}", said)
 
@@ -98,7 +87,7 @@ def routes(console: Console) -> list[BaseRoute]:
         console.check_writable()
         name = request.path_params["topic"]
         total = _partitions(await read_form(request), 0)
-        await backend.ask(lambda cluster: _grow(cluster, name, total))
+        await backend.ask(lambda cluster: add_partitions(cluster, name, total))
         return console.done(
             request, f"/topics/{quote(name, safe='')}", f"{name} has {total} partitions"
         )
@@ -106,9 +95,8 @@ def routes(console: Console) -> list[BaseRoute]:
     async def delete(request: Request) -> Response:
         console.check_writable()
         name = request.path_params["topic"]
-        if str((await read_form(request)).get("confirm", "")) != name:
-            raise ClientError(f"not deleted: type the name, {name}, to confirm")
-        await backend.ask(lambda cluster: _delete(cluster, name))
+        await check_confirmed(request, name)
+        await backend.ask(lambda cluster: delete_topic(cluster, name))
         return console.done(request, "/topics", f"{name} was deleted")
 
     return [
@@ -131,48 +119,53 @@ def _partitions(form: FormData, default: int) -> int:
 
 
 def _described(
-    cluster: Cluster, operator: Cluster, name: str
-) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    cluster: Cluster, operator: Cluster, known: Index, name: str
+) -> tuple[TopicDescription, list[Config], str]:
     """The topic, its configuration, and why that is hidden from the user; empty: it is not."""
     found = cluster.topics([name])
     if name not in found:
         raise ClientError(f"there is no topic {name}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    # As they were reported: to ask for them takes the right to describe the cluster.
+    sizes = {
+        TopicPartition(name, row.partition): row.size for row in known.partitions.get(name, ())
+    }
     with operator:  # the kind of a topic decides how its records are counted
+        workers = LocalWorkers(operator, dict(enumerate(known.snapshot.workers)))
         configs = topic_configs(operator, name)
-    topic = describe_topic(cluster, found[name], {}, configs)
+        topic = describe_topic(cluster, workers, found[name], sizes, configs)
     try:
         return topic, topic_configs(cluster, name), ""
     except Denied as denied:
-        return topic | {"native": None}, [], cluster.worded(denied)
+        return msgspec.structs.replace(topic, native=None), [], cluster.worded(denied)
 
 
-def _add_sizes(topic: dict[str, Any], rows: list[PartitionRow]) -> None:
-    """As they were reported: to ask for them takes the right to describe the cluster."""
-    sizes = {row.partition: row.size for row in rows}
-    for each in topic["partitions"]:
-        each["size_bytes"] = sizes.get(each["partition"], 0)
-    topic["size_bytes"] = sum(sizes.values())
-
-
-def _streams(cluster: Cluster, topic: dict[str, Any]) -> list[Stream] | None:
-    """None: not a native topic, or they cannot be asked for."""
-    if topic["native"] is None:
-        return None
-    numbers = [each["partition"] for each in topic["partitions"]]
-    keys = stream_keys(topic["native"]["stream"], topic["name"], numbers)
-    views = stream_views(cluster, keys[:MAX_STREAMS])
+def _with_streams(
+    cluster: Cluster, topic: TopicDescription
+) -> tuple[TopicDescription, list[Stream] | None]:
+    """The topic with the records that its streams hold, and the streams; None: it is not a native
+    topic, or no worker can be asked."""
+    if topic.native is None:
+        return topic, None
+    numbers = [each.partition for each in topic.partitions]
+    keys = stream_keys(topic.native.stream, topic.name, numbers)
+    views = stream_views(LocalWorkers(cluster), keys[:MAX_STREAMS])
     if views is None:
-        return None
-    for each, view in zip(topic["partitions"], views, strict=False):
-        each["records"] = None if view is None else view.length
-    return [
+        return topic, None
+    lengths = [None if view is None else view.length for view in views]
+    lengths += [None] * (len(numbers) - len(lengths))
+    partitions = [
+        msgspec.structs.replace(each, records=length)
+        for each, length in zip(topic.partitions, lengths, strict=True)
+    ]
+    streams = [
         Stream(number, key.decode("utf-8", "replace"), view)
         for number, key, view in zip(numbers, keys, views, strict=False)
         if view is not None
     ]
+    return msgspec.structs.replace(topic, partitions=partitions), streams
 
 
-def parse_configs(text: str) -> dict[str, str]:
+def parse_configs(text: str) -> list[tuple[str, str]]:
     """One `name=value` a line. Raises ClientError."""
     configs = {}
     for line in filter(None, map(str.strip, text.splitlines())):
@@ -180,35 +173,4 @@ def parse_configs(text: str) -> dict[str, str]:
         if not equals:
             raise ClientError(f"configurations are lines of name=value, not {line!r}")
         configs[name.strip()] = value.strip()
-    return configs
-
-
-def _create(cluster: Cluster, name: str, partitions: int, configs: dict[str, str]) -> None:
-    topic = CreatableTopic(
-        name, partitions, -1, configs=[CreatableTopicConfig(*item) for item in configs.items()]
-    )
-    (done,) = cluster.call(CreateTopicsRequest([topic], timeout_ms=30_000)).topics
-    if done.error_code:
-        raise refusal(f"topic {name}", done.error_code, done.error_message)
-
-
-def _alter(cluster: Cluster, name: str, key: str, value: str | None) -> None:
-    change = AlterableConfig(key, DELETE if value is None else SET, value)
-    resource = AlterConfigsResource(TOPIC_RESOURCE, name, [change])
-    (done,) = cluster.call(IncrementalAlterConfigsRequest([resource])).responses
-    if done.error_code:
-        raise refusal(f"topic {name}", done.error_code, done.error_message)
-
-
-def _grow(cluster: Cluster, name: str, total: int) -> None:
-    request = CreatePartitionsRequest([CreatePartitionsTopic(name, total, None)], timeout_ms=30_000)
-    (done,) = cluster.call(request).results
-    if done.error_code:
-        raise refusal(f"topic {name}", done.error_code, done.error_message)
-
-
-def _delete(cluster: Cluster, name: str) -> None:
-    request = DeleteTopicsRequest([DeleteTopicState(name)], [name], timeout_ms=30_000)
-    (done,) = cluster.call(request).responses
-    if done.error_code:
-        raise refusal(f"topic {name}", done.error_code, done.error_message)
+    return list(configs.items())

@@ -150,7 +150,7 @@ class Compactor:
         return self._measured(table, file).unpacked < self._target // 2
 
     def _measured(self, table: str, file: DataFile) -> DataFile:
-        """With its uncompressed size, from the footer of the file."""
+        """Add the uncompressed size, from the footer of the file."""
         footer = pq.read_metadata(self._lake.table_path(table) / file.path)
         groups = range(footer.num_row_groups)
         return file._replace(unpacked=sum(footer.row_group(at).total_byte_size for at in groups))

@@ -40,7 +40,7 @@ class Lake:
 
     @property
     def state_path(self) -> Path:
-        """What the pipeline itself keeps in a lake: locks, checkpoints, replay jobs."""
+        """The pipeline's own files in a lake: locks, checkpoints, replay jobs."""
         return self.path / "_moldau"
 
     @property

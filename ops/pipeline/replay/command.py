@@ -22,7 +22,7 @@ examples:
 
 
 def timestamp_ms(text: str) -> int:
-    """For argparse: milliseconds since 1970 or an ISO 8601 time, UTC unless it has a zone."""
+    """Parse milliseconds since 1970 or an ISO 8601 time, which is UTC unless it has a zone."""
     if text.isascii() and text.lstrip("-").isdigit():
         return int(text)
     moment = datetime.datetime.fromisoformat(text)

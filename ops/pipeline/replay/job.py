@@ -1,4 +1,4 @@
-"""What a replay keeps on the disk, and how it finds out where it stopped.
+"""The state of a replay on disk, and how it finds out where it stopped.
 
 A job is written to `LAKE/_moldau/replay/NAME.json` before the first record is sent: the records to
 send (per partition a range of offsets and a count), and a producer id for each partition they come
@@ -60,7 +60,7 @@ class Job(msgspec.Struct):
 
 
 Positions = dict[int, dict[int, int]]
-"""Of each source partition: the number of its records in each target partition."""
+"""For each source partition, the number of its records in each target partition."""
 
 
 def job_name(
@@ -115,7 +115,7 @@ def finish_job(path: Path, job: Job) -> None:
 def target_offsets(
     cluster: Cluster, topic: str, partitions: Iterable[int], at: int
 ) -> dict[int, int]:
-    """Of each partition; `at` is EARLIEST or LATEST."""
+    """The offset of each partition; `at` is EARLIEST or LATEST."""
     found = cluster.list_offsets({TopicPartition(topic, partition): at for partition in partitions})
     return {partition.partition: offset for partition, offset in found.items()}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from moldau.ops.admin.topic_state import topic_configs
 from moldau.ops.client import Cluster
+from moldau.ops.operations.configs import topic_configs
 from moldau.ops.pipeline.errors import PipelineError
 from moldau.ops.pipeline.replay.producer import BATCH_BYTES
 
@@ -28,7 +28,7 @@ def find_target(cluster: Cluster, name: str) -> TargetTopic:
             f"there is no topic {name}; create it first, with the number of partitions it should "
             f"have: moldau topics create {name} --partitions N"
         )
-    configs = {one["name"]: one["value"] for one in topic_configs(cluster, name)}
+    configs = {one.name: one.value for one in topic_configs(cluster, name)}
     if configs.get("moldau.storage") == "native":
         raise PipelineError(
             f"topic {name} has moldau.storage=native: its entries do not keep producer ids and "

@@ -20,7 +20,7 @@ class Point(NamedTuple):
 
 
 def number(value: float) -> str:
-    """For axes: 1.2 k, 3.4 M."""
+    """A number as axes show it: 1.2 k, 3.4 M."""
     for unit, limit in (("", 1e3), (" k", 1e6), (" M", 1e9), (" G", 1e12)):
         if abs(value) < limit:
             scaled = value / (limit / 1e3)

@@ -88,7 +88,7 @@ class Topic(NamedTuple):
     width_ms: int
     volume: list[Volume]
     ends: dict[int, list[tuple[int, int]]]
-    """Of each partition: times, and the end of its log from then on, as far as the lake knows."""
+    """For each partition, times and the end of its log from then on, as far as the lake knows."""
     sizes: Sizes
     keys: Keys
     gaps: list[Gap]

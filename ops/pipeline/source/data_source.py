@@ -143,7 +143,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_trigger = time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What executors need, which only call `read`."""
+        """Keep only what executors need, which call nothing but `read`."""
         return {"_options": self._options}
 
     def initialOffset(self) -> Nested:
@@ -195,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {partition: end for partition, end in ends.items() if partition.topic not in native}
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
-        """With new partitions, which begin at their earliest offset."""
+        """Add new partitions, which begin at their earliest offset."""
         new = ends.keys() - starts.keys()
         return {**self._planner.earliest(new), **starts} if new else starts
 

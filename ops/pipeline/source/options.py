@@ -129,7 +129,7 @@ def _check_names(options: Mapping[str, str]) -> None:
 
 
 def _security(options: Mapping[str, str]) -> Security:
-    """Of kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, as Spark's source has them."""
+    """Read kafka.security.protocol, kafka.sasl.* and kafka.ssl.*, the names of Spark's source."""
     given = {
         name.removeprefix("kafka."): value
         for name, value in options.items()

@@ -86,7 +86,7 @@ class Planner:
         return found if options.assign is None else found & set(options.assign)
 
     def topic_ids(self, names: Collection[str]) -> dict[str, bytes]:
-        """Of those that exist; a topic that was deleted and created again has another."""
+        """The ids of topics that exist; a topic that was deleted and created again has another."""
         answer = self._ask(lambda cluster: cluster.metadata(sorted(names)))
         return {topic.name or "": topic.topic_id for topic in answer.topics if not topic.error_code}
 

@@ -75,7 +75,7 @@ def headers_column(buffer: Any, count: int, counts: Ints, spans: HeaderSpans | N
 
 
 def _text(keys: Any) -> Any:
-    """As UTF-8; invalid bytes are replaced, as Java clients do."""
+    """Decode UTF-8; invalid bytes are replaced, as Java clients do."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from moldau.broker.placement import owner_of
-from moldau.ops.admin.found_group import find_group
 from moldau.ops.client import GROUP, Cluster
+from moldau.ops.operations.groups import find_group
 from tests.support.brokers.moldau_cli import Cli
 from tests.support.brokers.running import Broker, wait_until
 from tests.support.raw.group import RawMember, coordinator_port

@@ -188,10 +188,10 @@ def test_every_action_is_in_the_table(broker: Broker) -> None:
     from moldau.ops.console.backend import Backend
     from moldau.ops.console.sessions import Sessions
 
-    async def reports() -> Any:
+    async def snapshot() -> Any:
         raise AssertionError
 
-    app = create_app(Backend(1, reports, lambda: None), Sessions())
+    app = create_app(Backend(1, snapshot, lambda: None), Sessions())
     posted = {
         str(route.path)  # type: ignore[attr-defined]
         for route in app.routes

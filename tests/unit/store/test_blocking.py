@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 import redis
 
-from moldau.broker.errors import StoreRefused, StoreUnavailable
-from moldau.broker.placement import slot_of
+from moldau.broker.errors import StoreUnavailable
 from moldau.broker.store import keys
 from moldau.broker.store.blocking import BlockingStore
-from moldau.broker.store.topics import TopicRecord
 from tests.support.stores.redis_server import RedisServer
 
 
@@ -27,20 +24,10 @@ def store(server: RedisServer, raw: redis.Redis) -> Iterator[BlockingStore]:
         yield opened
 
 
-def test_records(store: BlockingStore, raw: redis.Redis) -> None:
+def test_the_cluster_id(store: BlockingStore, raw: redis.Redis) -> None:
     assert store.cluster_id() is None
-    assert store.group_record("g") is None
-    assert store.topic_record("t") is None
     raw.set(keys.CLUSTER, "an-id")
-    raw.hset(keys.group(slot_of("g"), "g").decode(), "record", b"bytes")
-    record = TopicRecord("t", b"0" * 16, 3, 0, 1)
-    raw.hset(keys.TOPICS.decode(), "t", msgspec.msgpack.encode(record))
-    raw.hset(keys.TOPICS.decode(), "broken", b"\xc1")
     assert store.cluster_id() == "an-id"
-    assert store.group_record("g") == b"bytes"
-    assert store.topic_record("t") == record
-    with pytest.raises(StoreRefused, match="topic broken"):
-        store.topic_record("broken")
 
 
 def test_a_claim_belongs_to_one_holder_until_it_is_released_or_expires(

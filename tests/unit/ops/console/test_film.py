@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from moldau.ops.admin.group_history import Film, Marker, Pause, Span
 from moldau.ops.client import TopicPartition
 from moldau.ops.console.film import (
     GAP,
@@ -17,6 +16,7 @@ from moldau.ops.console.film import (
     members_of,
     tick_times,
 )
+from moldau.ops.operations.group_history import Film, Marker, Pause, Span
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 10)
 FILM = Film(

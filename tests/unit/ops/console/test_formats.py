@@ -17,7 +17,7 @@ from moldau.ops.console.formats import (
     time_text,
 )
 from moldau.ops.console.history import History
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
 @pytest.mark.parametrize(
@@ -80,15 +80,15 @@ def test_numbers() -> None:
 def test_rates_are_between_points_and_wait_for_every_worker() -> None:
     history = History()
 
-    def reports(end: int) -> Reports:
-        return Reports(
+    def snapshot(end: int) -> Snapshot:
+        return Snapshot(
             None, [Document(partitions=[PartitionRow("t", 0, 0, end, 0, 0, end, end)])], []
         )
 
-    history.add(0.0, 0.0, reports(100))
-    history.add(5.0, 5.0, Reports(None, [None], []))
-    history.add(10.0, 10.0, reports(150))
-    history.add(15.0, 15.0, reports(0))  # deleted and created again
+    history.add(0.0, 0.0, snapshot(100))
+    history.add(5.0, 5.0, Snapshot(None, [None], []))
+    history.add(10.0, 10.0, snapshot(150))
+    history.add(15.0, 15.0, snapshot(0))  # deleted and created again
     assert history.record_rates() == [5.0, 0.0]
     assert history.record_rates("t") == [5.0, 0.0]
     assert history.record_rates("other") == []

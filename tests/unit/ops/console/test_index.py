@@ -8,7 +8,7 @@ from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, Par
 from moldau.broker.private.table import UNKNOWN
 from moldau.ops.console.history import MAX_SERIES, POINTS, History, Series
 from moldau.ops.console.index import Index, page_of
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 
 def row(
@@ -27,7 +27,7 @@ def test_topics_know_their_groups() -> None:
         partitions=[row("b"), row("a"), row("a", 1)], groups=[group("g", {"a": 4, "b": 10}, 2)]
     )
     second = Document(groups=[group("f", {"a": 0, "gone": 1}, 1)])
-    index = Index(Reports(None, [first, None, second], []))
+    index = Index(Snapshot(None, [first, None, second], []))
     assert index.topic_names == ["a", "b"]
     assert index.group_names == ["f", "g"]
     assert index.readers == {"a": ["f", "g"], "b": ["g"], "gone": ["f"]}
@@ -50,7 +50,7 @@ def test_lag_is_what_was_counted_where_offsets_do_not_tell() -> None:
     document = Document(partitions=[native], groups=[group("g", {"n": 1_000_000})])
 
     def lag(counts: dict[tuple[str, int, str, int], int]) -> int | None:
-        return Index(Reports(None, [document], [], counts=counts)).group("g").lag
+        return Index(Snapshot(None, [document], [], counts=counts)).group("g").lag
 
     place = ("n", 0, "g", 1_000_000)
     assert lag({}) is None
@@ -95,10 +95,10 @@ def test_a_series_keeps_changes_only() -> None:
 def test_the_history_is_bounded_and_forgets_what_is_gone() -> None:
     history = History()
     many = [row(f"t{number}") for number in range(MAX_SERIES + 10)]
-    history.add(0.0, 0.0, Reports(None, [Document(partitions=many)], []))
+    history.add(0.0, 0.0, Snapshot(None, [Document(partitions=many)], []))
     for number in range(1, POINTS + 70):
-        reports = Reports(None, [Document(partitions=[row("t0", end=number * 10)])], [])
-        history.add(number * 5.0, number * 5.0, reports)
+        snapshot = Snapshot(None, [Document(partitions=[row("t0", end=number * 10)])], [])
+        history.add(number * 5.0, number * 5.0, snapshot)
     assert len(history.points) == POINTS
     assert history.record_rates("t1") == []
     assert history.record_rates("t0") == [2.0] * (POINTS - 1)

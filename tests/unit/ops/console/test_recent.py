@@ -1,11 +1,11 @@
-"""Reports are shared for a moment, in proportion to what they cost."""
+"""Snapshot are shared for a moment, in proportion to what they cost."""
 
 from __future__ import annotations
 
 import asyncio
 
-from moldau.ops.console.recent import RecentReports
-from moldau.ops.http.reports import Reports
+from moldau.ops.console.backend import RecentSnapshot
+from moldau.ops.http.snapshot import Snapshot
 
 
 class Asked:
@@ -14,15 +14,15 @@ class Asked:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def __call__(self) -> Reports:
+    async def __call__(self) -> Snapshot:
         self.count += 1
         await self.gate.wait()
-        return Reports(None, [], [])
+        return Snapshot(None, [], [])
 
 
 async def test_what_costs_nothing_is_asked_each_time_and_what_is_expensive_is_not() -> None:
     asked = Asked()
-    recent = RecentReports(asked)
+    recent = RecentSnapshot(asked)
     await recent()
     before = asked.count
     await asyncio.sleep(0.05)
@@ -38,7 +38,7 @@ async def test_what_costs_nothing_is_asked_each_time_and_what_is_expensive_is_no
 
 async def test_a_change_is_seen_even_if_a_report_was_under_way() -> None:
     asked = Asked()
-    recent = RecentReports(asked)
+    recent = RecentSnapshot(asked)
     asked.gate.clear()
     under_way = asyncio.ensure_future(recent.renew())
     await asyncio.sleep(0.3)  # long enough to be shared afterwards

@@ -6,8 +6,8 @@ import pytest
 
 from moldau.broker.security.resources import ResourceType
 from moldau.broker.wire.apis import APIS
-from moldau.ops.admin.acl_options import parse_operation
 from moldau.ops.client import Denied, refusal
+from moldau.ops.commands.acl_options import parse_operation
 from moldau.ops.console.rights import OPERATIONS, denial_text
 from tests.support.raw.denials import CASES
 

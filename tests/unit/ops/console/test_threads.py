@@ -11,7 +11,7 @@ import pytest
 from moldau.ops.console.backend import Backend
 from moldau.ops.console.live_views import MAX_LIVE, LiveViews, TooManyLiveViews
 from moldau.ops.console.threads import Threads
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
 
 who: ContextVar[str] = ContextVar("who")
 
@@ -30,7 +30,7 @@ def test_one_kind_of_work_does_not_hold_up_another() -> None:
 
 
 def test_pages_do_not_wait_for_live_views() -> None:
-    async def no_reports() -> Reports:
+    async def no_reports() -> Snapshot:
         raise AssertionError("not asked for")
 
     async def check() -> None:

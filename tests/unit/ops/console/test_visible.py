@@ -16,7 +16,6 @@ from moldau.broker.metrics.document import (
 )
 from moldau.broker.private.api import answer_body
 from moldau.broker.private.table import VISIBLE_NAMES, VisibleNames
-from moldau.ops.admin.group_history import Event, film
 from moldau.ops.console.history import History
 from moldau.ops.console.visible_names import (
     NOTHING,
@@ -24,10 +23,11 @@ from moldau.ops.console.visible_names import (
     VisibleHistory,
     merged,
     visible_events,
-    visible_reports,
+    visible_snapshot,
 )
 from moldau.ops.http.lag import Lags
-from moldau.ops.http.reports import Process, Reports, Status
+from moldau.ops.http.snapshot import Process, Snapshot, Status
+from moldau.ops.operations.group_history import Event, film
 
 STATUS = Status([Process("worker", 0, 11, 9093, 5.0, 2, "running")], {"kind": "embedded"})
 FAMILY = Family("moldau_topic_bytes_in_total", Kind.COUNTER, "…", ("topic",))
@@ -35,7 +35,7 @@ ALL = Visible({"open", "secret"}, {"readers", "both"}, cluster=True)
 SOME = Visible({"open"}, {"both"}, cluster=False)
 
 
-def reports(end: int = 10) -> Reports:
+def snapshot(end: int = 10) -> Snapshot:
     document = Document(
         families=[FAMILY],
         partitions=[
@@ -49,11 +49,11 @@ def reports(end: int = 10) -> Reports:
             ),
         ],
     )
-    return Reports(STATUS, [document, None], [Document(families=[FAMILY])])
+    return Snapshot(STATUS, [document, None], [Document(families=[FAMILY])])
 
 
 def test_reports_have_what_the_user_may_describe() -> None:
-    seen = visible_reports(reports(), SOME)
+    seen = visible_snapshot(snapshot(), SOME)
     document = seen.workers[0]
     assert document is not None
     assert [row.topic for row in document.partitions] == ["open"]
@@ -69,23 +69,23 @@ def test_reports_have_what_the_user_may_describe() -> None:
 
 
 def test_who_may_describe_everything_sees_everything() -> None:
-    seen = visible_reports(reports(), ALL)
+    seen = visible_snapshot(snapshot(), ALL)
     assert seen.status == STATUS
-    given, document = reports().workers[0], seen.workers[0]
+    given, document = snapshot().workers[0], seen.workers[0]
     assert given is not None
     assert document is not None
     assert (document.partitions, document.groups) == (given.partitions, given.groups)
 
 
 def test_nothing_is_nothing() -> None:
-    document = visible_reports(reports(), NOTHING).workers[0]
+    document = visible_snapshot(snapshot(), NOTHING).workers[0]
     assert document == Document()
 
 
 def test_history_is_that_of_visible_topics_and_groups() -> None:
     history = History()
     for second in range(3):
-        found = reports(10 * (second + 1))
+        found = snapshot(10 * (second + 1))
         history.add(float(second), float(second), replace(found, workers=found.workers[:1]))
     everything, some = VisibleHistory(history, ALL), VisibleHistory(history, SOME)
     assert everything.record_rates() == history.record_rates() == [40.0, 40.0]
@@ -133,9 +133,9 @@ def test_what_workers_answer_is_added_up() -> None:
 
 
 def test_everything_is_not_copied() -> None:
-    given = reports()
+    given = snapshot()
     everything = Visible(set(), set(), cluster=True, everything=True)
-    assert visible_reports(given, everything) is given
+    assert visible_snapshot(given, everything) is given
 
 
 def test_clients_are_those_of_visible_groups() -> None:
@@ -148,7 +148,7 @@ def test_clients_are_those_of_visible_groups() -> None:
         ClientRow("i", "c", "h", "", "", 1, said, False, values)
         for said in ({"group_id": "both"}, {"group_id": "readers"}, {})
     ]
-    seen = visible_reports(Reports(STATUS, [Document(clients=rows)], []), SOME)
+    seen = visible_snapshot(Snapshot(STATUS, [Document(clients=rows)], []), SOME)
     assert seen.workers[0] is not None
     (client,) = seen.workers[0].clients
     assert client.resource == {"group_id": "both"}

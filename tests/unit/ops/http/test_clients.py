@@ -11,7 +11,8 @@ from moldau.ops.console.measures import measures
 from moldau.ops.http import clients
 from moldau.ops.http.clients import client_families
 from moldau.ops.http.prometheus import text_of
-from moldau.ops.http.reports import Reports
+from moldau.ops.http.snapshot import Snapshot
+from moldau.ops.operations.groups import GroupMember
 
 
 def row(instance: str = "i", *values: ClientValue, **facts: object) -> ClientRow:
@@ -30,14 +31,14 @@ def value(name: str, number: float, is_counter: bool = False, **attributes: str)
     return ClientValue(name, tuple(attributes.items()), number, is_counter)
 
 
-def reports(*workers: list[ClientRow]) -> Reports:
+def snapshot(*workers: list[ClientRow]) -> Snapshot:
     documents = [
         METRICS.read_answer(answer_body(METRICS.answer(Document(clients=rows)))) for rows in workers
     ]
-    return Reports(None, [*documents, None], [])
+    return Snapshot(None, [*documents, None], [])
 
 
-def lines(found: Reports) -> list[str]:
+def lines(found: Snapshot) -> list[str]:
     return [each for each in text_of(client_families(found)).splitlines() if each[:1] != "#"]
 
 
@@ -48,7 +49,7 @@ WHO = (
 
 
 def test_metrics_have_the_labels_of_the_client_and_their_own() -> None:
-    found = reports(
+    found = snapshot(
         [
             row(
                 "i",
@@ -69,13 +70,13 @@ def test_metrics_have_the_labels_of_the_client_and_their_own() -> None:
 
 def test_the_last_push_of_a_client_counts_whichever_worker_got_it() -> None:
     old, new = row("i", value("a", 1), pushed_ms=1), row("i", value("a", 2), pushed_ms=2)
-    assert lines(reports([old], [new])) == lines(reports([new], [old]))
-    assert lines(reports([old], [new])) == [f"moldau_client_a{{{WHO}}} 2"]
+    assert lines(snapshot([old], [new])) == lines(snapshot([new], [old]))
+    assert lines(snapshot([old], [new])) == [f"moldau_client_a{{{WHO}}} 2"]
 
 
 def test_what_clients_say_is_escaped_and_no_series_is_there_twice() -> None:
     evil = row("i", value("a.b", 1), value("a_b", 2), client_id='"} 1\nmoldau_up 0')
-    (only,) = lines(reports([evil]))
+    (only,) = lines(snapshot([evil]))
     assert only.startswith('moldau_client_a_b{client_id="\\"} 1\\nmoldau_up 0",')
     assert only.endswith(" 1")
 
@@ -84,7 +85,7 @@ def test_there_are_so_many_series_and_no_more(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(clients, "MAX_SERIES", 3)
     late = row("late", value("a", 1), value("b", 1), pushed_ms=9)
     early = row("early", value("a", 1), value("b", 1), pushed_ms=1)
-    found = lines(reports([early, late]))
+    found = lines(snapshot([early, late]))
     assert len(found) == 3
     assert sum('"late"' in each for each in found) == 2
 
@@ -92,12 +93,12 @@ def test_there_are_so_many_series_and_no_more(monkeypatch: pytest.MonkeyPatch) -
 # --- beside the members of a group ---
 
 
-def member(member_id: str, client_id: str = "c", host: str = "/10.0.0.1") -> dict[str, str]:
-    return {"member_id": member_id, "client_id": client_id, "host": host}
+def member(member_id: str, client_id: str = "c", host: str = "10.0.0.1") -> GroupMember:
+    return GroupMember(member_id, None, client_id, host, {}, None, "classic")
 
 
-def of(rows: list[ClientRow], *members: dict[str, str]) -> list[tuple[str, str]]:
-    found = measures(reports(rows), "g", members, 3000)
+def of(rows: list[ClientRow], *members: GroupMember) -> list[tuple[str, str]]:
+    found = measures(snapshot(rows), "g", members, 3000)
     return [(each.instance_id, each.member_id) for each in found]
 
 
@@ -109,7 +110,7 @@ def test_a_client_that_says_which_member_it_is_is_that_one() -> None:
 
 def test_others_are_found_by_client_id_and_address() -> None:
     assert of([row("i")], member("m", "c", "10.0.0.1"), member("n", "d")) == [("i", "m")]
-    assert of([row("i")], member("m", "c", "/10.0.0.2")) == []
+    assert of([row("i")], member("m", "c", "10.0.0.2")) == []
     assert of([row("i", resource={"group_id": "other"})], member("m")) == []
     assert of([row("i", is_over=True)], member("m")) == []
     # Two members look alike: it is one of them.
@@ -124,7 +125,7 @@ def test_the_worst_node_is_shown() -> None:
         value(name, 31.25, node_id="1"),
         value("consumer.poll.idle.ratio.avg", 0.344),
     )
-    (found,) = measures(reports([client]), "g", [member("m")], 3000)
+    (found,) = measures(snapshot([client]), "g", [member("m")], 3000)
     assert found.shown == {"poll idle": "34%", "requests": "31.2 ms"}
     assert found.seconds_ago == 2
     assert (f"{name} node_id=1", "31.25") in found.every

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from moldau.ops.http.requests import Requests, TooManyRequests
+from moldau.ops.http.app import Requests, TooManyRequests
 
 
 def test_requests_are_limited_in_all_and_of_an_address() -> None:

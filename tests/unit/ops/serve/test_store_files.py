@@ -1,4 +1,4 @@
-"""The embedded store's file: synced once a second when it grew, rewritten when worth it."""
+"""The embedded store's files: synced when they grew, rewritten when worth it, its log rotated."""
 
 import asyncio
 import os
@@ -143,3 +143,17 @@ def test_what_a_killed_rewrite_left_is_removed(tmp_path: Path) -> None:
     store_files.remove_leftovers(tmp_path)
 
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)
+
+
+def test_the_log_and_the_one_before_it_are_kept(tmp_path: Path) -> None:
+    log, before = tmp_path / "store.log", tmp_path / "store.log.1"
+    store_files.rotate_if_large(log, 10)
+    assert not before.exists()
+    for number in range(3):
+        log.write_text(f"line {number} of a log\n")
+        store_files.rotate_if_large(log, 10)
+        assert before.read_text() == f"line {number} of a log\n"
+        assert not log.exists()
+    log.write_text("short\n")
+    store_files.rotate_if_large(log, 10)
+    assert log.read_text() == "short\n"

@@ -1,1 +1,0 @@
-"""Looking at a running broker and changing it: topics, groups, status."""

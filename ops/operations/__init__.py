@@ -1,0 +1,1 @@
+"""Operations on a running broker, for commands and console: typed results, no printing."""
