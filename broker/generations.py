@@ -1,9 +1,9 @@
-"""The numbers of generations and group epochs: all below 2^24.
+"""Generations and group epochs: all below 2^24.
 
 librdkafka takes the first byte of a member epoch for the end of the member id before it: from 2^24
 on that byte is not zero, and its requests become malformed. Kafka counts from 1 and never gets
-there. Moldau counts from 1 as well, but goes on at a *floor* after a store has lost its tail: above
-all numbers that members may have seen.
+there. Moldau counts from 1 too, but after a store has lost its tail it continues at a *floor*,
+above all numbers that members may have seen.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ ORIGIN_S = 1_577_836_800  # 2020-01-01; the minutes since then stay below the li
 
 
 def following(generation: int, floor: int, now_ms: int) -> int:
-    """The number of the next generation. It is lower than this one only at the limit, and above it,
-    where earlier versions put generations."""
+    """The next generation. It is lower than this one only at or above the limit, where earlier
+    versions put generations."""
     following = max(generation + 1, floor)
     if following < LIMIT:
         return following
@@ -22,7 +22,7 @@ def following(generation: int, floor: int, now_ms: int) -> int:
 
 
 def lowered(floor: int, now_ms: int) -> int:
-    """Where a group above the limit goes on: the minutes since 2020 are above the numbers it had
-    before it got there, which it counted from 1."""
+    """Where a group at the limit continues: the minutes since 2020, which are above the numbers
+    that it counted from 1."""
     minutes = (now_ms // 1000 - ORIGIN_S) // 60
     return max(floor if floor < LIMIT else 0, minutes % LIMIT, 1)

@@ -1,6 +1,6 @@
-"""What a worker coordinates, by slot: groups, transactional ids. No I/O.
+"""The groups or transactional ids that a worker coordinates, by id and by slot. No I/O.
 
-A slot is foreign (another worker owns what is in it), then loading, then loaded.
+A slot is foreign (another worker owns it), then loading, then loaded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SlotTable(Generic[T]):
     # --- what failed ---
 
     def start_reloading(self, name: str) -> None:
-        """An exception has left a change half done: what it was before is in the store."""
+        """An exception interrupted a change: drop it, and load it from the store."""
         if name in self.by_id:
             self.drop(name)
         self._reloading.add(name)
@@ -56,7 +56,7 @@ class SlotTable(Generic[T]):
         self._loaded[slot] = True
 
     def _give_up(self, slot: int) -> list[T]:
-        """Returns what was in it."""
+        """Returns the contents of the slot."""
         self._loaded.pop(slot, None)
         given_up = self._by_slot.pop(slot, {})
         for name in given_up:
@@ -68,8 +68,8 @@ class SlotTable(Generic[T]):
         return self._loaded.get(slot, False)
 
     def availability(self, name: str) -> ErrorCode:
-        """NONE if this worker owns the id, whether it is known or not. Otherwise
-        COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        """NONE if this worker owns the id, known or not; otherwise COORDINATOR_LOAD_IN_PROGRESS or
+        NOT_COORDINATOR."""
         if name in self._reloading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.availability_of_slot(self._slot_of(name))
@@ -81,7 +81,7 @@ class SlotTable(Generic[T]):
         return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def loading(self) -> ErrorCode:
-        """COORDINATOR_LOAD_IN_PROGRESS while a slot is being loaded: a list would be incomplete."""
+        """COORDINATOR_LOAD_IN_PROGRESS while a list of all would be incomplete."""
         if all(self._loaded.values()) and not self._reloading:
             return ErrorCode.NONE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
