@@ -66,7 +66,7 @@ from moldau.broker.security.quota_rates import Windows
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.connections import Connections
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.kafka.limits import connection_limits
+from moldau.broker.settings.kafka.resolve import connection_limits
 from moldau.broker.settings.processes import WorkerSettings
 from moldau.broker.store.store import Store
 from moldau.broker.store.watch import Watcher

@@ -29,7 +29,7 @@ from moldau.broker.placement import leader_of
 from moldau.broker.security.authorizer import Authorizer
 from moldau.broker.server.deadlines import Deadlines
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.kafka.limits import connection_limits
+from moldau.broker.settings.kafka.resolve import connection_limits
 from moldau.broker.settings.processes import Endpoint, WorkerSettings
 from moldau.broker.store.store import Store
 

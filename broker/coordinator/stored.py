@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from moldau.broker.group.classic.owners import owners_in
+from moldau.broker.group.classic.core import owners_in
 from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import (
     CommittedOffset,

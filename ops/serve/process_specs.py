@@ -8,7 +8,7 @@ import msgspec
 
 from moldau.broker.placement import slots_of
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.kafka.limits import connection_limits
+from moldau.broker.settings.kafka.resolve import connection_limits
 from moldau.broker.settings.processes import ServeSettings
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.listeners import Listeners

@@ -10,7 +10,6 @@ from functools import partial
 from moldau.broker.errors import ErrorCode
 from moldau.broker.generations import following
 from moldau.broker.group.classic.members import Member, Roster
-from moldau.broker.group.classic.owners import owners_in
 from moldau.broker.group.classic.states import PREVIOUS
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
@@ -25,7 +24,9 @@ from moldau.broker.group.machine import Machine
 from moldau.broker.group.record import GroupRecord, MemberRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.views import Owners
+from moldau.broker.group.views import Owners, PartitionOwner
+from moldau.broker.wire import consumer_protocol
+from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
 class Core(Machine):
@@ -179,3 +180,18 @@ class Core(Machine):
                 for member in self.roster.by_id.values()
             ),
         )
+
+
+def owners_in(record: GroupRecord) -> list[PartitionOwner]:
+    """The partitions of members in a stored group; none if it is not a group of consumers."""
+    if record.protocol_type != CONSUMER:
+        return []
+    return [
+        PartitionOwner(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            tuple(consumer_protocol.assigned_partitions(member.assignment) or ()),
+        )
+        for member in record.members
+    ]

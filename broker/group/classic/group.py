@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic import commits, join, leave, rebalance, sessions, sync
-from moldau.broker.group.classic.core import Core
-from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.owners import owners_in
-from moldau.broker.group.classic.purposes import SaveAssignments, SaveReplacement
+from moldau.broker.group.classic.core import Core, owners_in
+from moldau.broker.group.classic.members import Member, SaveAssignments, SaveReplacement
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
 from moldau.broker.group.events import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.core import Core
-from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.purposes import SaveReplacement
+from moldau.broker.group.classic.members import Member, SaveReplacement
 from moldau.broker.group.classic.rebalance import complete_if_ready, current_generation, rebalance
 from moldau.broker.group.config import GroupConfig
 from moldau.broker.group.effects import JoinAnswer, MemberChange

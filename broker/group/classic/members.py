@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from moldau.broker.group.events import Protocols
+from moldau.broker.group.writes import Purpose
 
 
 class Member:
@@ -179,3 +180,24 @@ class Roster:
                 self._support[name] = count
             else:
                 del self._support[name]
+
+
+# --- why a classic group is written, beside the reasons that every group has ---
+
+
+class SaveAssignments(Purpose, frozen=True):
+    """The leader's assignments of this generation. Every parked Sync waits for it."""
+
+    generation_id: int
+
+
+class SaveReplacement(Purpose, frozen=True):
+    """A static member has a new member id. The Join parked in `new` waits for it."""
+
+    old: Member
+    new: Member
+    call: object
+    supports_skip_assignment: bool
+    leader_before: str
+    """The leader in the answer if the client cannot skip the assignment: the new process of a
+    leader must not act as the leader, or it would send assignments in a Stable group."""

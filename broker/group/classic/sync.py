@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.core import Core
-from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.purposes import SaveAssignments
+from moldau.broker.group.classic.members import Member, SaveAssignments
 from moldau.broker.group.classic.rebalance import prepare, refuse_syncs
 from moldau.broker.group.effects import MemberChange, SyncAnswer
 from moldau.broker.group.events import Sync

@@ -8,7 +8,7 @@ from moldau.broker.handlers.private.subscribers import Subscribers
 from moldau.broker.private.table import CONNECTION_LIMITS
 from moldau.broker.security.connection_limits import LimitsInForce
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.kafka.limits import connection_limits
+from moldau.broker.settings.kafka.resolve import connection_limits
 
 
 class ConnectionLimitsFeed:

@@ -10,10 +10,16 @@ from typing import NamedTuple
 import msgspec
 
 from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
-from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigSource, ConfigType
+from moldau.broker.settings.kafka.config_key import (
+    ConfigKey,
+    ConfigSource,
+    ConfigType,
+    CountsByAddress,
+)
 from moldau.broker.settings.kafka.group_keys import GROUP_KEYS, group_value
 from moldau.broker.settings.kafka.telemetry_keys import CLIENT_METRICS_KEYS
 from moldau.broker.settings.kafka.topic_keys import TOPIC_KEYS
+from moldau.broker.settings.processes import ConnectionLimits
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
@@ -215,4 +221,14 @@ def _entry(
         synonyms,
         key.type,
         key.documentation,
+    )
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """The limits of connections that a broker's configuration sets."""
+    return ConnectionLimits(
+        config.get_int("max.connections"),
+        config.get_int("max.connections.per.ip"),
+        CountsByAddress.read(config.get("max.connections.per.ip.overrides")),
+        config.get_int("max.connection.creation.rate"),
     )

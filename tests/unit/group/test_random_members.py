@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group import Group
-from moldau.broker.group.classic.purposes import SaveReplacement
+from moldau.broker.group.classic.members import SaveReplacement
 from moldau.broker.group.events import LeavingMember, Protocols, TimerFired
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
