@@ -1,4 +1,4 @@
-"""From a frame to its handler: `handle` of the module that is named after the API."""
+"""Passes a request to its handler: `handle` of the module that is named after the API."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from moldau.broker.wire.schema import Decoder, Message
 logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)  # clients can send any number of bad requests
 
-# A handler returns its response, and is awaited; or it replies by itself, now or later. The latter
-# are those of the hot path and of groups. The route that one returns serves the requests that
-# repeat this one.
+# An awaited handler returns its response. A replying handler calls `Call.reply`, now or later:
+# those of the hot path and of groups do. If it returns a route, that serves repetitions of the
+# request.
 AwaitedHandler = Callable[[Broker, Any, Call], Awaitable[Message]]
 ReplyingHandler = Callable[[Broker, Any, Call], RequestRoute | None]
 
@@ -58,7 +58,7 @@ class Dispatcher:
         self.subscriptions: Mapping[int, Callable[[Call], None]] = {}
         self._decoders: dict[tuple[int, int], Decoder[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._logs_requests = False  # then no route is kept: routes do not pass here
+        self._logs_requests = False  # no route is kept then, since routes bypass this class
 
     def use_log_levels(self) -> bool:
         """Returns whether every request is logged from now on."""
@@ -114,8 +114,8 @@ class Dispatcher:
             _refuse_version(call)
 
     def _spawn(self, call: Call, serving: Coroutine[Any, Any, None]) -> None:
-        # One after the other, as in Kafka: a commit and the requests behind it on the same
-        # connection must not change places.
+        # One after the other, as in Kafka: a commit and later requests of the same connection must
+        # not change places.
         call.connection.hold()
         task = asyncio.get_running_loop().create_task(serving)
         self._tasks.add(task)

@@ -1,9 +1,9 @@
 """Expressions that clients send, in RE2 syntax: they match whole names in linear time.
 
-Consumers subscribe by them, subscriptions to clients' metrics choose clients by them, and
-ListTransactions filters by them. Python's `re` backtracks: one expression could stop a worker.
-Matching many names takes time all the same, so it is done in slices (`match_steps`) or in a thread:
-RE2 releases the interpreter while it matches.
+Consumers subscribe with them, subscriptions to clients' metrics select clients with them, and
+ListTransactions filters with them. Python's `re` backtracks: one expression could stop a worker.
+Matching many names still takes time, so it is done in slices (`match_steps`) or in a thread: RE2
+releases the interpreter while it matches.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import re2
 
-# Compiling holds the interpreter, and so does a match in a program that grows as it is run: these
-# limits keep each below 5 ms, whatever the expression.
+# Compiling holds the interpreter, and so does a match that extends its program: these limits keep
+# each below 5 ms, whatever the expression.
 MAX_MEMORY = 1 << 18  # of a compiled expression
 MAX_COST = 4_096  # about characters
 MAX_DEPTH = 250  # of parentheses
@@ -46,7 +46,7 @@ def is_valid(pattern: str) -> bool:
 
 
 def matches_wholly(pattern: str, text: str) -> bool:
-    """For a pattern that is valid."""
+    """`pattern` is valid."""
     return _compiled(pattern).fullmatch(text) is not None
 
 
@@ -79,7 +79,7 @@ def match_steps(
 ) -> Generator[None, None, Mapping[str, frozenset[str]]]:
     """Yields between names, as one may take milliseconds; returns those that match, by pattern.
 
-    `may_see`: whether a pattern may stand for a name, where clients do not see all topics.
+    `may_see`: whether a pattern may match a name, if clients do not see all topics.
     """
     known = list(names)
     matches: dict[str, frozenset[str]] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-# Text that clients choose (names of groups, users, topics) must not look like lines of its own.
+# Text that clients choose (names of groups, users, topics) must not look like other log lines.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
 
@@ -60,10 +60,10 @@ ROOT = "root"
 # Python has no TRACE: it shows what DEBUG does.
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
 
-# One line for each request. With a level of its own: --log-level debug does not turn it on.
+# One line for each request. It has its own level: --log-level debug does not turn it on.
 request_logger = logging.getLogger("moldau.request")
 request_logger.setLevel(logging.INFO)
-logging.getLogger("moldau")  # the parent of ours, so that it can be set
+logging.getLogger("moldau")  # the parent of all loggers, so that its level can be set
 
 
 class LogLevels:
@@ -80,7 +80,7 @@ class LogLevels:
         return {ROOT: _shown(logging.getLogger().level), **shown}
 
     def change(self, levels: Mapping[str, str | None]) -> None:
-        """Set levels by logger; None: from now on it inherits. All names and levels are known."""
+        """Set levels by logger; None makes it inherit. All names and levels are known."""
         for name, level in levels.items():
             logger = logging.getLogger(None if name == ROOT else name)
             logger.setLevel(logging.NOTSET if level is None else LEVELS[level])
@@ -88,7 +88,7 @@ class LogLevels:
 
 
 def _shown(level: int) -> str:
-    """Kafka's name of a level of Python's."""
+    """Kafka's name for a Python level."""
     return next((name for name, number in LEVELS.items() if level <= number), "FATAL")
 
 

@@ -58,7 +58,7 @@ def slots_of(worker: int, workers: int) -> range:
 
 
 def leader_of(topic: str | bytes, partition: int, workers: int) -> int:
-    """The worker that leads a partition. A topic is its name, as text or as encoded on the wire."""
+    """The worker that leads a partition. `topic` is its name, as text or as encoded on the wire."""
     name = topic.encode() if isinstance(topic, str) else topic
     return (zlib.crc32(name) + partition) % workers
 
@@ -72,8 +72,8 @@ def find_coordinator(
 ) -> FindCoordinatorResponse:
     """The coordinators of groups or transactional ids, as advertised to clients.
 
-    `is_up`: which workers are running, as far as the caller knows. `refused`: what is wrong with
-    some of the keys.
+    `is_up`: which workers are running, as far as the caller knows. `refused`: errors of some of the
+    keys.
     """
     keys = [request.key] if version < FIRST_VERSION_WITH_MANY_KEYS else request.coordinator_keys
     found = [

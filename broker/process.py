@@ -1,9 +1,10 @@
-"""What a worker and a router process have in common: start, limits, listening sockets, life-line.
+"""What worker and router processes share: start, limits, listening sockets, the tie to the
+supervisor.
 
-The protocol with the supervisor: settings come as one JSON line on standard input, which then
-stays open; its end means that the supervisor is gone. The process prints `ready` when it serves.
-Its sockets are bound by the supervisor, and stay open there when the process dies.
-Exit code BOOT_FAILED: it could not start, and the last line of standard error is the reason.
+The protocol with the supervisor: settings come as one JSON line on standard input, which then stays
+open; its end means that the supervisor is gone. The process prints `ready` when it serves. The
+supervisor binds its sockets, and keeps them open when the process dies. Exit code BOOT_FAILED means
+that the process could not start; the last line of standard error is the reason.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from moldau.broker.tls.certificates import Certificates
 
 BOOT_FAILED = 3
 BACKLOG = 4096
-# mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD. Memory that is freed is kept: frames of
-# 128 KB and more would be mapped and unmapped one by one (332 us against 57 us).
+# mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD. Freed memory is kept: otherwise frames
+# of 128 KB and more would be mapped and unmapped one by one (332 us instead of 57 us).
 MALLOC_OPTIONS = ((-3, 32 << 20), (-1, 256 << 20), (-2, 16 << 20))
 
 S = TypeVar("S", WorkerSettings, RouterSettings)
 
 
 class BootFailure(Exception):
-    """The process cannot start; the text names cause and remedy."""
+    """The process cannot start. The text names cause and remedy."""
 
 
 class Service(Protocol):
-    """What a process runs, from start to end."""
+    """The service that a process runs."""
 
     async def startup(self) -> None: ...
 
@@ -66,7 +67,7 @@ def run(
 ) -> None:
     """Read the settings, run the service; exits with BOOT_FAILED when it cannot start.
 
-    `inherited` are sockets of all processes: those that the settings do not name are closed.
+    `inherited`: the sockets of all processes; those that the settings do not name are closed.
     """
     line = sys.stdin.buffer.readline()
     try:
@@ -128,11 +129,11 @@ def listen(
     refuses: Callable[[str], bool] = lambda _: False,
     on_refused: Callable[[], None] = lambda: None,
 ) -> list[Server]:
-    """Serve on sockets that the supervisor has bound; with a `context`, behind TLS. The one place
-    that chooses the transport.
+    """Serve on sockets that the supervisor has bound, behind TLS if there is a `context`. This is
+    the one place that chooses the transport.
 
-    They listen from the first call on, for as long as the supervisor has them open: after the
-    death of this process the kernel goes on to complete connections, for the next process.
+    The sockets listen from the first call on, for as long as the supervisor has them open: after
+    this process dies, the kernel still completes connections for the next one.
     """
     servers: list[Server] = []
     for descriptor in sockets:
@@ -169,9 +170,9 @@ class Listening:
         on_refused: Callable[[], None] = lambda: None,
         tells_expiry: bool = False,
     ) -> None:
-        """`protocol` makes one for a connection over a listener, or None for the unix socket;
-        `refuses` says which addresses have too many connections, `on_refused` counts those that
-        there is no descriptor for. Raises BootFailure."""
+        """`protocol` makes a protocol for a connection through a listener, or None for the unix
+        socket; `refuses` tells which addresses have too many connections; `on_refused` counts
+        connections that are closed for lack of descriptors. Raises BootFailure."""
         self._servers += listen(partial(protocol, None), [settings.unix_socket])
         for each in settings.listeners:
             accept = partial(protocol, each.listener)
@@ -188,7 +189,7 @@ class Listening:
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
 
     def reload(self) -> None:
-        """On SIGHUP: look at the certificates, whether their files have changed or not."""
+        """Called on SIGHUP: read the certificates again, also if their files have not changed."""
         for certificates in self._certificates:
             certificates.reload()
 

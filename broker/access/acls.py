@@ -1,8 +1,8 @@
-"""The ACLs of a worker: the store's, in the authorizer's index; and every change to them.
+"""Loads the ACLs of the store into the authorizer's index, and changes them.
 
-Fails closed. A store that was emptied lets in only super users and the operator, also where
-`allow.everyone.if.no.acl.found` is set: until an ACL is made again. So does an entry that cannot
-be read, unless it is plain that it would only have allowed something.
+Fails closed. After the store was emptied, only super users and the operator are served until an ACL
+is created, even with `allow.everyone.if.no.acl.found`. The same holds while an entry cannot be
+read, unless it can only have allowed something.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moldau.broker.store.topics import Change, TopicStore
 
 logger = logging.getLogger("moldau.access")
 
-ACLS_AT_ONCE = 250  # put into the index before others are served in between
+ACLS_AT_ONCE = 250  # indexed before other requests get a turn
 _DENY_EVERYTHING = [
     Acl(kind, WILDCARD, PatternType.LITERAL, EVERYONE, WILDCARD, Operation.ALL, Permission.DENY)
     for kind in ResourceType
@@ -31,7 +31,7 @@ _DENY_EVERYTHING = [
 
 
 def configured_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
-    """None: none is configured."""
+    """None if none is configured."""
     if not config.get("authorizer.class.name"):
         return None
     return AclAuthorizer(
@@ -63,7 +63,7 @@ class Acls:
     # --- keeping in step ---
 
     async def load(self) -> None:
-        """A load that began before a change must not replace what one behind it has read."""
+        """Loads run one at a time: one that began before a change must not replace a later one."""
         async with self._loading:
             texts = await self._store.all()
             index = AclIndex()
@@ -90,13 +90,14 @@ class Acls:
             self.on_changed()
 
     def store_emptied(self) -> None:
-        """Followed by `load`."""
+        """Call it before `load`."""
         self._is_emptied = True
 
     # --- changing ---
 
     async def add(self, acls: Iterable[Acl], created_by: str) -> None:
-        """Raises StoreFault. In force here; elsewhere when the change is applied."""
+        """In force on this worker when it returns; on others when they have applied the change.
+        Raises StoreFault."""
         record = AclRecord(created_by, time.time_ns() // 1_000_000)
         await self._store.add((acl.text for acl in acls), record)
         await self._announce()

@@ -1,4 +1,4 @@
-"""Audit: who logged in, what was denied, who changed what; logged, and in `__moldau_audit`.
+"""Audit: logins, denials and changes, in the log and in the topic `__moldau_audit`.
 
     key    the principal; the address for a login that failed
     value  a JSON object, the same as in the log: event, time_ms, worker, principal, host, listener,
@@ -13,8 +13,8 @@
                             count without a name is of everything beyond the limit
            events_dropped   count: the store was too slow, or unavailable
 
-Off the request path (log/event_topic.py): events are allowed to get lost in the topic, and the log
-has them all the same.
+Writing is off the request path (log/event_topic.py): the topic may lose events, the log has them
+all.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def is_audited(config: BrokerConfig, *, uses_sasl: bool) -> bool:
 
 
 class Audit:
-    """Without a topic: nothing is audited."""
+    """Without a topic, nothing is audited."""
 
     def __init__(self, topic: EventTopic | None = None, worker: int = 0) -> None:
         self._topic = topic
@@ -85,7 +85,7 @@ class Audit:
             self._note("login", identity, mechanism=mechanism, **token)
 
     def login_failed(self, host: str, mechanism: str, name: str, reason: str) -> None:
-        """`name`: as the client gives it. Never the secret it came with."""
+        """`name`: as the client gave it. Never pass its secret."""
         if self._topic is not None and self._failures.is_first(host, host, now_ms()):
             facts = {"mechanism": mechanism, "user": _short(name), "reason": _short(reason)}
             self._put("login_failed", host, {"host": host, **facts})
@@ -108,13 +108,13 @@ class Audit:
     def changed(
         self, identity: Identity, what: str, action: str, name: str, **details: Any
     ) -> None:
-        """Something of the cluster was changed: what it is, "created", "altered", "deleted"."""
+        """The cluster was changed. `action`: "created", "altered", "deleted"."""
         if self._topic is not None:
             facts = {"what": what, "action": action, "name": _short(name)}
             self._note("changed", identity, **facts, **details)
 
     def token_expired(self, identity: Identity, token_id: str, token: Token) -> None:
-        """It was removed from the store."""
+        """An expired token was removed from the store."""
         self.changed(identity, "token", "expired", token_id, owner=_short(token.owner))
 
     def _note(self, event: str, identity: Identity, **facts: Any) -> None:

@@ -1,8 +1,7 @@
-"""What a worker holds in memory whole, as it is in the store: users, ACLs, tokens,
-quotas.
+"""Tables of the store that a worker holds in memory: users, ACLs, tokens, quotas and others.
 
 Each is loaded before the worker listens, again when a change of its kind is announced, and again
-when changes may have been missed. While the store cannot be reached, what was loaded last counts.
+when changes may have been missed. While the store cannot be reached, the last load is in force.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ from typing import Protocol, runtime_checkable
 
 class CachedTable(Protocol):
     async def load(self) -> None:
-        """Replace what is in memory by what is in the store. Raises StoreFault."""
+        """Load the table from the store. Raises StoreFault."""
 
 
 @runtime_checkable
 class CachedByName(CachedTable, Protocol):
-    """Where one change need not read everything again."""
+    """A table that can reload the part that a change names."""
 
     async def refresh(self, name: str) -> None:
-        """As `load`, for what the change names; "": for everything."""
+        """Load the part named by a change; "" loads everything. Raises StoreFault."""
 
 
 class CachedTables:
-    """By the kind of change that concerns it (`Change.kind`)."""
+    """The tables of a worker, by the kind of their changes (`Change.kind`)."""
 
     def __init__(self, by_kind: Mapping[str, CachedTable | None]) -> None:
-        """None: this kind is turned off."""
+        """None for a table that is turned off."""
         self._tables = {kind: table for kind, table in by_kind.items() if table is not None}
 
     def __contains__(self, kind: str) -> bool:

@@ -1,7 +1,7 @@
-"""Connections that are too many are closed: the same for workers and routers.
+"""Closes connections that exceed a limit; workers and routers use it.
 
-A refused connection is not read from, and closed a moment later, so that a client that tries again
-at once is slowed down. Of those that wait for it there are only so many.
+A refused connection is not read from, and closed a moment later, to slow down clients that
+reconnect at once. The number of connections that wait to be closed is bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DELAY_S = 0.1  # Kafka's connection.failed.authentication.delay.ms
 MAX_DELAYED = 1000
 
 
-# The limits of connection_limits.py as labels; all others are of max.connections.
+# Labels for the limits of security/connection_limits.py; the label of all others is `max`.
 _REASONS = {
     PER_IP: "ip",
     PER_IP_OVERRIDES: "ip",
@@ -56,7 +56,8 @@ class ConnectionLimiter:
     def admit(
         self, connection: object, transport: asyncio.BaseTransport, ip: str, listener: Listener
     ) -> bool:
-        """Call `left` for it when it is over. False: it will be closed, and must serve nothing."""
+        """Count a connection; call `left` when it ends. Returns False if it is refused: it will be
+        closed, and must serve nothing."""
         inside = _Inside(ip, not listener.uses_sasl)
         now = self._loop.time() * 1000
         refused_for = self.counts.enter(ip, now, is_authenticated=inside.is_authenticated)
@@ -69,7 +70,7 @@ class ConnectionLimiter:
         return False
 
     def refuses(self, ip: str) -> bool:
-        """Whether a connection need not even begin its handshake."""
+        """Whether a connection is refused before its TLS handshake."""
         refused_for = self.counts.would_refuse(ip, self._loop.time() * 1000)
         if refused_for is None:
             return False
@@ -81,15 +82,15 @@ class ConnectionLimiter:
         limited.warning(limit, "a connection from %s is refused: %s", ip, limit)
 
     def no_descriptor(self) -> None:
-        """A connection was closed because descriptors are short."""
+        """A connection was closed for lack of descriptors."""
         self.counters.refuse("descriptors")
 
     def unreadable(self, reason: str) -> None:
-        """What a connection sent cannot be read: it is closed."""
+        """A connection is closed because its bytes cannot be read."""
         self.counters.refuse(reason)
 
     def authenticated(self, connection: object) -> None:
-        """It no longer counts as one that may never authenticate."""
+        """The connection no longer counts as unauthenticated."""
         inside = self._inside.get(connection)
         if inside is not None and not inside.is_authenticated:
             self._inside[connection] = inside._replace(is_authenticated=True)

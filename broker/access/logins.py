@@ -1,4 +1,4 @@
-"""Logins of one listener: which mechanisms, against what, for how long, and what failures cost."""
+"""The logins of listeners: mechanisms, credentials, lengths of sessions, delays after failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moldau.broker.settings.sasl import SaslSettings, TokenSettings
 
 logger = logging.getLogger("moldau.access")
 
-# Who has logged in, and with which mechanism; address, mechanism, user and reason of a failure.
+# Identity and mechanism; address, mechanism, user and reason of a failure.
 OnLogin = Callable[[Identity, str], None]
 OnFailure = Callable[[str, str, str, str], None]
 
@@ -52,7 +52,7 @@ class ListenerLogins:
         self.on_failure: list[OnFailure] = []
 
     def conversation(self, mechanism: str) -> Conversation:
-        """For a mechanism that is enabled."""
+        """The mechanism is enabled."""
         match Mechanism(mechanism):
             case Mechanism.PLAIN:
                 return PlainConversation()
@@ -70,8 +70,8 @@ class ListenerLogins:
         return self._passwords.check(host, user, password, answer)
 
     def is_current(self, user: str, revision: int, token: str = "") -> bool:
-        """Whether a session of this revision of an account, or of a delegation token, may begin.
-        Another worker may know a later revision before this one does."""
+        """Whether a session with this revision of an account, or with this delegation token, may
+        begin. Another worker may know a later revision before this one does."""
         if token:
             return self._tokens is not None and self._tokens.is_current(token, user)
         return not revision or revision >= self._users.revision(user) > 0
@@ -88,7 +88,7 @@ class ListenerLogins:
             callback(identity, identity.mechanism)
 
     def failed(self, host: str, mechanism: str, user: str, reason: str) -> float:
-        """The seconds that the answer waits."""
+        """Returns the delay of the answer, in seconds."""
         for callback in self.on_failure:
             callback(host, mechanism, user, reason)
         now = time.monotonic_ns() // 1_000_000
@@ -106,7 +106,7 @@ def _rules(tokens: TokenSettings) -> TokenRules:
 
 
 def warn_of_open_passwords(listener: Listener) -> None:
-    """PLAIN sends the password itself."""
+    """Warn if passwords are sent in clear text (PLAIN without TLS)."""
     sasl = listener.sasl
     if sasl is None or Mechanism.PLAIN not in sasl.mechanisms or listener.uses_tls:
         return

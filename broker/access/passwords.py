@@ -1,9 +1,9 @@
-"""Whether a password is right, for PLAIN: milliseconds of hashing, in one thread of its own.
+"""Checks passwords for PLAIN: milliseconds of hashing, in one thread of its own.
 
-A right password is remembered, as a keyed hash, until the user's credentials change: the next
-login of a client costs microseconds. Logins that wait for the same answer share it. What waits is
-bounded: then logins are refused without an answer. Half of the room is for addresses of which not
-much waits, so that who guesses passwords keeps no one else out.
+A correct password is remembered as a keyed hash until the user's credentials change: the next login
+costs microseconds. Logins that wait for the same check share it. The queue is bounded; beyond that,
+logins are refused without an answer. Half of it is reserved for addresses with few entries, so that
+an address that guesses passwords does not keep out the others.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from moldau.broker.security.sasl import Mechanism
 from moldau.broker.security.scram import KnownCredential, is_password
 
 MAX_WAITING = 256  # passwords to be checked; about two seconds of hashing
-MAX_OF_ONE = 16  # of one address, when half of the room is taken
+MAX_OF_ONE = 16  # for one address, when the queue is half full
 
-Answer = Callable[[bool, int], None]  # whether it is right, and for which revision
+Answer = Callable[[bool, int], None]  # whether it is correct, and the account's revision
 
 
 class _Question(NamedTuple):
@@ -43,7 +43,8 @@ class Passwords:
         self._thread = ThreadPoolExecutor(1, "passwords")
 
     def check(self, host: str, user: str, password: str, answer: Answer) -> bool:
-        """Calls `answer`, at once or later. False: too much waits already, and it never will."""
+        """Calls `answer`, at once or later. Returns False if the queue is full: then it is not
+        called."""
         mechanism, known = self._credential(user)
         digest = hmac.digest(self._key, password.encode(), "sha256")
         right = self._right.get(user)
@@ -72,7 +73,7 @@ class Passwords:
         return True
 
     def _credential(self, user: str) -> tuple[Mechanism, KnownCredential]:
-        """For unknown users too: they take as long as those that they look like."""
+        """Unknown users are checked too, so that they take as long as known ones."""
         mechanism = self._users.preferred(user)
         return mechanism, self._users.find(mechanism, user)
 
@@ -90,7 +91,7 @@ class Passwords:
             answer(is_right, question.revision)
 
     def forget(self, users: Iterable[str]) -> None:
-        """Their credentials have changed."""
+        """The credentials of these users have changed."""
         for user in users:
             self._right.pop(user, None)
 

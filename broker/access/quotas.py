@@ -1,4 +1,4 @@
-"""The quotas in force in a worker, in step with the store, and what clients have used of them."""
+"""The quotas in force in a worker, loaded from the store, and how much clients have used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Quotas:
             self.on_changed()
 
     async def alter(self, entity: Entity, changes: Mapping[str, float | None]) -> bool:
-        """Store them; `load` makes them count here. False: nothing is different. Raises
+        """Store changes; `load` puts them in force here. Returns False if nothing changed. Raises
         StoreFault."""
         while True:
             old = await self._store.of(entity)

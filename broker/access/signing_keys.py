@@ -1,7 +1,7 @@
 """The keys that sign tokens (OAUTHBEARER), read from a file or over HTTP in a thread.
 
-Read at start, again regularly, and soon after a token named a key that is not known, for keys that
-were changed. While they cannot be read, those that were read last count.
+They are read at start, regularly, and soon after a token names an unknown key. While they cannot be
+read, the last keys remain in force.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_AGAIN_S = 10.0  # for a key that is not known, at most once in this time
 
 
 class KeySet:
-    """Followed by `run`."""
+    """Call `run` to read the keys."""
 
     def __init__(self, settings: TokenSettings) -> None:
         self._settings = settings

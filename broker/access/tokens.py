@@ -1,8 +1,7 @@
-"""The delegation tokens of this broker, in memory as they are in the store.
+"""The delegation tokens of the store, in memory.
 
-Changes are read one by one: there may be thousands of tokens, and each is created by itself. A
-token that has expired ends its sessions at that moment, on every worker; one worker removes it from
-the store some time later.
+Changes are read one by one, since there may be thousands of tokens. When a token expires, its
+sessions end at that moment, on every worker; one worker removes it from the store some time later.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ limited = LimitedLog(logger)
 
 CHECK_S = 1.0
 FIRST_SWEEP_MS = 60_000  # after the start, unless the interval is shorter
-AT_ONCE = 250  # read before others are served in between
+AT_ONCE = 250  # read before other requests get a turn
 
-# What becomes of a token at a time; None: it is removed. Raises KafkaError.
+# From a token and the time to the new token; None removes it. Raises KafkaError.
 TokenChange = Callable[[Token, int], Token | None]
 
 
@@ -92,7 +91,7 @@ class Tokens:
         return token_id
 
     def find(self, mechanism: Mechanism, token_id: str) -> KnownCredential:
-        """Something for every id; while tokens are enabled."""
+        """Returns a credential for every id, known or not. Tokens must be enabled."""
         key = self.check_enabled()
         token = self._tokens.get(token_id)
         if token is None or not token.may_log_in(now_ms()):
@@ -101,7 +100,7 @@ class Tokens:
         return KnownCredential(credential, 0, token.owner.removeprefix(USER), token.expires_at)
 
     def is_current(self, token_id: str, user: str) -> bool:
-        """Whether a session of this token may begin."""
+        """Whether a session with this token may begin."""
         token = self._tokens.get(token_id)
         return token is not None and token.owner == USER + user and token.may_log_in(now_ms())
 
@@ -134,7 +133,7 @@ class Tokens:
                 )
 
     async def refresh(self, token_id: str) -> None:
-        """Read one of them again; "": all."""
+        """Load one token; "" loads all."""
         if not token_id:
             await self.load()
         elif self._key is not None:
@@ -182,7 +181,8 @@ class Tokens:
     async def create(
         self, owner: str, requester: str, renewers: tuple[str, ...], max_lifetime_ms: int
     ) -> tuple[str, Token]:
-        """Raises KafkaError, StoreFault. In force here; elsewhere when the change is applied."""
+        """In force on this worker when it returns; on others when they have applied the change.
+        Raises KafkaError, StoreFault."""
         key = self.check_enabled()
         if self._owned[owner] >= self._most_of_one:
             text = (
@@ -210,12 +210,13 @@ class Tokens:
         return token_id, token
 
     async def alter(self, token_id: str, change: TokenChange) -> tuple[Token | None, int]:
-        """What became of it, and when. Raises KafkaError, StoreFault. As `create`."""
+        """Returns the new token and the time. In force like `create`. Raises KafkaError,
+        StoreFault."""
         while True:
             old = await self._store.get(token_id)
             token = None if old is None else _readable(token_id.encode(), old)
             if old is None or token is None:
-                # Removed by a request whose outcome was not known: workers may still hold it.
+                # A request with an unknown outcome removed it: workers may still hold it.
                 await self._changed(token_id)
                 raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
             now = now_ms()
@@ -240,7 +241,7 @@ class Tokens:
             self.end_expired(now_ms())
 
     async def run_sweeps(self) -> None:
-        """Remove expired tokens from the store: one worker of all."""
+        """Remove expired tokens from the store. Only one worker runs this."""
         wait_ms = min(self._interval_ms, FIRST_SWEEP_MS)
         while True:
             await asyncio.sleep(wait_ms / 1000)
@@ -253,8 +254,8 @@ class Tokens:
                 wait_ms = self._interval_ms
 
     def end_expired(self, now: int) -> None:
-        """End the sessions of tokens that have expired since this was asked the last time."""
-        if now < self._checked_at:  # the clock was set back: some have not expired, after all
+        """End the sessions of tokens that have expired since the last call."""
+        if now < self._checked_at:  # the clock was set back: some have not expired after all
             self._next_expiry = now
         self._checked_at = now
         if now < self._next_expiry:
@@ -280,12 +281,12 @@ class Tokens:
             await self._changed("")
 
     async def _sweep(self, token_id: str, now: int) -> bool:
-        """Whether workers have to read the tokens again."""
+        """Returns whether workers have to load the token again."""
         old = await self._store.get(token_id)
         if old is None:
-            return True  # removed by a sweep that failed before it could announce it
+            return True  # a sweep removed it, and failed before it could announce that
         token = _readable(token_id.encode(), old)
-        # It may have been renewed meanwhile, by a worker that has not announced it yet.
+        # A worker may have renewed it, and not announced that yet.
         if token is None or not token.is_expired(now):
             return False
         if not await self._store.replace(token_id, old, None):

@@ -1,4 +1,4 @@
-"""The users of this broker, in memory as they are in the store."""
+"""The users of the store, in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Users:
         self._secret = secrets.token_bytes(32)  # until the store has one
         self._looks = Looks({}, self._secret)
         self._loading = asyncio.Lock()
-        # Called with the new revisions of the accounts that have changed; 0: it is gone.
+        # Called with the new revisions of changed accounts; 0: the account was removed.
         self.on_changed: list[Callable[[Mapping[str, int]], None]] = []
 
     # --- looking up ---
@@ -41,13 +41,13 @@ class Users:
         return self._accounts
 
     def revision(self, user: str) -> int:
-        """0: there is no such user."""
+        """0 if there is no such user."""
         account = self._accounts.get(user)
         return 0 if account is None else account.revision
 
     def find(self, mechanism: Mechanism, user: str) -> KnownCredential:
-        """Something for every name: see `no_credential`."""
-        # Made for users that exist, too: they are not to be answered any sooner.
+        """Returns a credential for every name, known or not: see `no_credential`."""
+        # Computed for existing users too: their answer must not come sooner.
         looks = no_credential(mechanism, self._secret, user, self._looks.shape(mechanism, user))
         account = self._accounts.get(user)
         credential = None if account is None else account.credentials.get(mechanism)
@@ -56,14 +56,14 @@ class Users:
         return KnownCredential(credential, account.revision)
 
     def preferred(self, user: str) -> Mechanism:
-        """What a password of this user is checked with; something for every name."""
+        """The mechanism that checks a password of this user, known or not."""
         account, looks = self._accounts.get(user), self._looks.preferred(user)
         return looks if account is None else preferred(account.credentials)
 
     # --- keeping in step ---
 
     async def load(self) -> None:
-        # A load that began before a change must not replace what one behind it has read.
+        # One at a time: a load that began before a change must not replace a later one.
         async with self._loading:
             stored = await self._store.all()
             self._secret = stored.pop(SECRET, self._secret)
@@ -87,7 +87,8 @@ class Users:
     # --- changing ---
 
     async def alter(self, name: str, alteration: Alteration) -> None:
-        """Raises NoSuchCredential, StoreFault. In force here; elsewhere when it is applied."""
+        """In force on this worker when it returns; on others when they have applied the change.
+        Raises NoSuchCredential, StoreFault."""
         while True:
             old = await self._store.get(name)
             account = _readable(old)
@@ -102,7 +103,7 @@ class Users:
 
 
 def _readable(value: bytes | None) -> Account | None:
-    """One that cannot be read is replaced as if there were none."""
+    """None for an account that cannot be read: it is replaced."""
     try:
         return None if value is None else read_account(value)
     except ValueError:

@@ -1,7 +1,7 @@
 """AddOffsetsToTxn (key 25): a group's offsets become part of a transaction (KIP-98).
 
-What joins is the slot of the group, in place of Kafka's partition of `__consumer_offsets`. Clients
-of transaction version 2 (KIP-890) leave this to TxnOffsetCommit. PRODUCER_FENCED: from v2 on.
+The slot of the group is added, in place of Kafka's partition of `__consumer_offsets`. Clients of
+transaction version 2 (KIP-890) leave this to TxnOffsetCommit. v2 and later know PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from moldau.broker.wire.messages.add_offsets_to_txn import (
 )
 
 
-class AddReplyHandle:
-    """What the transactional id calls with the answer."""
+class AddReply:
+    """The coordinator calls it with the answer."""
 
     __slots__ = ("_call",)
 
@@ -48,7 +48,7 @@ def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> None:
         call.reply(AddOffsetsToTxnResponse(error_code=GROUP_DENIED))
         return
     event = Add(
-        AddReplyHandle(call),
+        AddReply(call),
         request.producer_id,
         request.producer_epoch,
         (group_offsets_partition(slot_of(request.group_id)),),

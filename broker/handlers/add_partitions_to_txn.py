@@ -1,16 +1,20 @@
 """AddPartitionsToTxn (key 24): partitions become part of a transaction (KIP-98).
 
-v0-3 come from clients: of transaction version 1, as those of version 2 (KIP-890) leave it to
-Produce. From v4 on several transactions at once, perhaps only to verify. v5 comes from other
-workers, for the batches and offsets that they are sent; in Kafka, v4 does too, and so needs
-CLUSTER_ACTION. PRODUCER_FENCED is known from v2 on.
+Clients of transaction version 1 send v0 to v3; those of version 2 (KIP-890) leave it to Produce.
+v4 and later name several transactions, perhaps only to verify them. Other workers send v5 for the
+batches and offsets that they receive; in Kafka brokers send v4, which therefore needs
+CLUSTER_ACTION. v2 and later know PRODUCER_FENCED.
 """
 
 from __future__ import annotations
 
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault
-from moldau.broker.handlers.details.add_partitions import FIRST_VERSION_WITH_MANY, AddCall, Wanted
+from moldau.broker.handlers.details.add_partitions import (
+    FIRST_VERSION_WITH_MANY,
+    AddCall,
+    TransactionRequest,
+)
 from moldau.broker.handlers.details.authorization import (
     CLUSTER_DENIED,
     TOPIC,
@@ -60,11 +64,11 @@ def handle(broker: Broker, request: AddPartitionsToTxnRequest, call: Call) -> No
     if call.is_from_worker or not unknown:
         adding.start()
         return
-    call.connection.hold()  # nothing that is sent behind it may overtake it
+    call.connection.hold()  # no request sent after it may overtake it
     broker.logs.spawn(_start_later(broker, call, adding, unknown))
 
 
-def _denied_topics(broker: Broker, call: Call, one: Wanted) -> frozenset[str]:
+def _denied_topics(broker: Broker, call: Call, one: TransactionRequest) -> frozenset[str]:
     return frozenset(
         name
         for name in {topic.name for topic in one.topics}
@@ -85,10 +89,10 @@ async def _start_later(broker: Broker, call: Call, adding: AddCall, names: set[s
     call.connection.resume()
 
 
-def _wanted(request: AddPartitionsToTxnRequest, version: int) -> list[Wanted]:
+def _wanted(request: AddPartitionsToTxnRequest, version: int) -> list[TransactionRequest]:
     if version >= FIRST_VERSION_WITH_MANY:
         return [
-            Wanted(
+            TransactionRequest(
                 each.transactional_id,
                 each.producer_id,
                 each.producer_epoch,
@@ -97,7 +101,7 @@ def _wanted(request: AddPartitionsToTxnRequest, version: int) -> list[Wanted]:
             )
             for each in request.transactions
         ]
-    one = Wanted(
+    one = TransactionRequest(
         request.v3_and_below_transactional_id,
         request.v3_and_below_producer_id,
         request.v3_and_below_producer_epoch,

@@ -1,6 +1,6 @@
 """AlterClientQuotas (key 49, KIP-546): set and remove quotas of users, client ids and addresses.
 
-Each entity is changed for itself. A reply is given when all workers have the changes.
+Entities are changed independently. The reply is sent when all workers have applied the changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45, KIP-455; KIP-860: v1).
 
-A partition has one replica, on the broker that leads it, and leaders are spread by a rule: asking
-for the present assignment succeeds, as it does in Kafka; any other one is refused per partition.
+A partition has one replica, on the broker that leads it, and a rule spreads the leaders. A request
+for the current assignment succeeds, as in Kafka; any other is refused, partition by partition.
 """
 
 from __future__ import annotations

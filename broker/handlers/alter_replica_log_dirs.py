@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (key 34, KIP-113): the store is the only log directory there is.
 
-Moving a partition to where it is succeeds; every other directory is unknown.
+Moving a partition to the directory it is in succeeds; every other directory is unknown.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """AlterUserScramCredentials (key 51, KIP-554): the client sends the salted password, so that the
 broker never sees the password.
 
-Both mechanisms of a user can be set in one request, and then change at the same moment. Kafka 4
-refuses that, although KIP-554 and earlier versions did not; the same one twice is refused here too.
-A user whose credentials have changed is disconnected.
+One request can set both mechanisms of a user, and both change at the same moment. Kafka 4 refuses
+that, although KIP-554 and earlier versions did not. A mechanism that is named twice is refused here
+too. Clients of a user whose credentials have changed are disconnected.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""ConsumerGroupDescribe (key 69, KIP-848): epochs, members, what they have and shall have.
+"""ConsumerGroupDescribe (key 69, KIP-848): epochs, members, their current and target assignments.
 
-v1 says which members use the classic protocol (KIP-1099).
+v1 tells which members use the classic protocol (KIP-1099).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _member(broker: Broker, member: ConsumerMemberView) -> Member:
 
 
 def _assignment(broker: Broker, places: Mapping[bytes, Sequence[int]]) -> Assignment:
-    """Topics that are gone are left out: they have no name any more."""
+    """Deleted topics are left out, since they have no name."""
     topics = []
     for topic_id, partitions in places.items():
         topic = broker.topics.by_id(topic_id)

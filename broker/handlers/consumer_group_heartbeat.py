@@ -1,12 +1,12 @@
 """ConsumerGroupHeartbeat (key 68, KIP-848): join, stay, leave; the broker assigns partitions.
 
-v1: expressions (SubscribedTopicRegex), and member ids that clients make. KIP-1251: assignment
+v1: expressions (SubscribedTopicRegex), and member ids that clients generate. KIP-1251: assignment
 epochs of partitions. A member at rest sends the same bytes every time: its connection keeps a
 `BeatRoute`, which answers without decoding anything and without the store.
 
-To clients every error but COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR,
-UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH is the end: faults of ours are among these, or close the
-connection.
+Clients stop for good after every error other than COORDINATOR_LOAD_IN_PROGRESS,
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH. Faults of the
+broker are answered with one of these, or close the connection.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _refusal(
 
 
 def _note_visibility(broker: Broker, call: Call, group_id: str, pattern: str) -> None:
-    """An expression stands for topics that the client may describe."""
+    """An expression matches only topics that the client may describe."""
     visibility, identity = broker.group_coordinator.jobs.visibility, call.identity
     allows = broker.authorizer.allows
     if visibility is not None:
@@ -148,7 +148,7 @@ def _is_at_rest(event: ConsumerHeartbeat, effects: Iterable[Effect]) -> bool:
 
 
 class BeatRoute(RequestRoute):
-    """The heartbeats of one member that differ in their epoch only."""
+    """Serves the heartbeats of one member, which differ in their epoch only."""
 
     __slots__ = (
         "_assigned",
@@ -188,7 +188,7 @@ class BeatRoute(RequestRoute):
             one is not None for one in said
         )
         self._is_full = False
-        # What the member had when the group last looked at this request, and it was at rest.
+        # The member's state when the group last handled this request, and the member was at rest.
         self._settled: Collection[TopicIdPartition] | None = None
         self._template: ResponseTemplate | None = None
         self._encoded_for: tuple[int, int] = (0, 0)

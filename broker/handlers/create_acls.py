@@ -1,6 +1,6 @@
-"""CreateAcls (key 30, KIP-140): each ACL is checked alone; one that exists is a success.
+"""CreateAcls (key 30, KIP-140): ACLs are checked one by one; one that exists is a success.
 
-In force on every worker before the reply.
+The ACLs are in force on every worker before the reply.
 """
 
 from __future__ import annotations

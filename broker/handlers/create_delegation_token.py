@@ -1,6 +1,6 @@
 """CreateDelegationToken (key 38, KIP-48; KIP-373: for another owner, from v3).
 
-The token can be used on every worker before the reply. There is no place for an error message.
+The token can be used on every worker before the reply. The reply has no field for an error message.
 """
 
 from __future__ import annotations

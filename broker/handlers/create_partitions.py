@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37, KIP-195): raise the number of a topic's partitions."""
+"""CreatePartitions (key 37, KIP-195): raise the number of partitions of a topic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def handle(
     results = []
     named = Counter(item.name for item in request.topics)
     found = await find_topics(broker, named)
-    # A topic named twice is refused, once.
+    # A topic that is named twice is refused, with one answer.
     for item in {item.name: item for item in request.topics}.values():
         try:
             if named[item.name] > 1:

@@ -1,7 +1,7 @@
 """CreateTopics (key 19): KIP-4, KIP-525 (what was created), KIP-516 (topic ids from v7).
 
 A replication factor above the number of brokers is accepted, unless a setting asks for Kafka's
-check: the store replicates, not the broker, and scripts that ask for 3 are made for clusters.
+check: the store replicates, not the broker, and scripts written for clusters ask for 3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> Cr
     named = Counter(topic.name for topic in request.topics)
     by_topic = is_cluster_hidden(broker, call, Operation.CREATE)
     results: list[CreatableTopicResult] = []
-    # A topic named twice is refused, once.
+    # A topic that is named twice is refused, with one answer.
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if named[topic.name] > 1:
@@ -132,8 +132,8 @@ def _assigned_partitions(broker: Broker, topic: CreatableTopic) -> int:
 
 
 def check_replicas(broker: Broker, assignments: list[list[int]]) -> None:
-    """Refuse assignments that Kafka would refuse; which brokers they name is not looked at
-    further, as leaders are spread by a rule."""
+    """Refuse assignments that Kafka would refuse. The brokers they name are otherwise ignored,
+    since a rule spreads the leaders."""
     known = set(broker.nodes)
     for replicas in assignments:
         problem = None

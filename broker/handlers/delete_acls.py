@@ -1,4 +1,5 @@
-"""DeleteAcls (key 31, KIP-140): what each filter finds. Gone on every worker before the reply."""
+"""DeleteAcls (key 31, KIP-140): the ACLs that each filter matches. They are gone on every
+worker before the reply."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ async def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> Dele
         return _all_refused(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
     if is_cluster_denied(broker, call, Operation.ALTER):
         return _all_refused(request, CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
-    # From the store: one may just have been made through another worker.
+    # Read from the store: another worker may just have created one.
     try:
         await broker.acls.load()
     except StoreFault as fault:

@@ -26,7 +26,7 @@ STRICT_QUOTA_SINCE = 5  # KIP-599: older versions do not know THROTTLING_QUOTA_E
 
 async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
-    # By name, whichever way a topic is given; by id where there is none of that id.
+    # By name, also if the request gives an id; by id if there is no such topic.
     named: dict[str | bytes, list[DeleteTopicState]] = {}
     ids = [("", item.topic_id) for item in wanted if item.topic_id != NO_UUID]
     if ids:
@@ -36,7 +36,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
     by_topic = is_cluster_hidden(broker, call, Operation.DELETE)
     results = []
     for name, items in named.items():
-        # Whether a topic exists, and which name an id has, is for those who may describe it.
+        # Only clients that may describe a topic learn that it exists, and the name of an id.
         if (
             by_topic
             and isinstance(name, str)
@@ -47,7 +47,7 @@ async def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> De
             continue
         try:
             if len(items) > 1:
-                # Answered once, and not deleted: as in Kafka.
+                # It gets one answer and is not deleted, as in Kafka.
                 text = f"topic {name!r} is named more than once in the request"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             result = await _delete(broker, items[0], call)

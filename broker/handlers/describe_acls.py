@@ -1,6 +1,6 @@
-"""DescribeAcls (key 29, KIP-140; KIP-290: patterns from v1): the ACLs that a filter finds.
+"""DescribeAcls (key 29, KIP-140; KIP-290: patterns from v1): the ACLs that match a filter.
 
-Without an authorizer it is refused; user interfaces ask for it all the same.
+Without an authorizer the request is refused, although user interfaces send it all the same.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ async def handle(
 async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[ConfigEntry]:
     if item.resource_type == TOPIC:
         check_name(item.resource_name)
-        # From the store: it may just have been changed through another worker.
+        # Read from the store: another worker may just have changed it.
         topic = await broker.topics.refresh(item.resource_name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -70,7 +70,7 @@ async def _entries(broker: Broker, item: DescribeConfigsResource) -> list[Config
         node = broker.node_named(item.resource_name)
         return describe_broker(await broker.config_of(node), item.configuration_keys)
     if item.resource_type == GROUP and item.resource_name:
-        # From the store: it may just have been changed through another worker.
+        # Read from the store: another worker may just have changed it.
         own = (await broker.store.topics.group_configs()).get(item.resource_name, {})
         return describe_group(own, broker.config, item.configuration_keys)
     if item.resource_type == CLIENT_METRICS and item.resource_name and broker.telemetry is not None:

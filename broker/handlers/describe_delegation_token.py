@@ -1,6 +1,7 @@
-"""DescribeDelegationToken (key 41, KIP-48, KIP-373): with their HMACs, so only to those who may
-use them. They are the owner, the requester and the renewers; who has DESCRIBE on the token; who
-has DESCRIBE_TOKENS on its owner."""
+"""DescribeDelegationToken (key 41, KIP-48, KIP-373): tokens with their HMACs.
+
+A token is shown only to those who may use it: its owner, requester and renewers, principals with
+DESCRIBE on the token, and principals with DESCRIBE_TOKENS on its owner."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from moldau.broker.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 
-AT_ONCE = 250  # looked at before others are served in between
+AT_ONCE = 250  # checked before other requests get a turn
 
 
 async def handle(
@@ -48,8 +49,8 @@ async def handle(
 
 
 def _sees(broker: Broker, identity: Identity, token_id: str, token: Token, sees_some: bool) -> bool:
-    """`sees_some`: there are tokens that it may describe. Else none is asked for by name, as there
-    may be more than decisions are remembered."""
+    """`sees_some`: the client may describe some tokens. Otherwise the authorizer is not asked for
+    each token: there may be more tokens than decisions are cached for."""
     if identity.is_trusted or token.concerns(identity.principal):
         return True
     allows = broker.authorizer.allows

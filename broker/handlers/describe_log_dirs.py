@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35, KIP-113, KIP-827, KIP-1066): the bytes of each partition in the store.
 
-Every broker reports the partitions it leads, so that the sum over brokers is right. Total and
-usable bytes are the store's, which all of them share: every broker reports the same.
+Every broker reports the partitions that it leads, so the sum over brokers is right. Total and
+usable bytes are those of the store, which all brokers share: every broker reports the same.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def _sizes(
             await log.current()
         except StoreRefused as fault:
             logger.warning("%r is left out of the log directory: %s", log, fault)
-            continue  # the store works, so it is this log: it must not hide the others
+            continue  # the store works, so only this log is faulty: report the others
         except StoreFault:
             raise
         except MoldauError:

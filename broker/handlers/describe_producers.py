@@ -1,7 +1,6 @@
-"""DescribeProducers (key 61, KIP-664): the producers a partition knows, and what they have open.
+"""DescribeProducers (key 61, KIP-664): the producers of a partition, and their open transactions.
 
-The coordinator epoch is the number of the producer's last transaction that ended here, -1 if none
-has.
+The coordinator epoch is the number of the producer's last transaction that ended here, or -1.
 """
 
 from __future__ import annotations

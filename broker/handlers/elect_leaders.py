@@ -1,7 +1,6 @@
 """ElectLeaders (key 43, KIP-183, KIP-460): every leader is the preferred one, at all times.
 
-Without partitions named, Kafka lists every topic and of its partitions those for which an election
-took place: none.
+If no partition is named, Kafka lists every topic with the partitions that had an election: none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EndTxn (key 26): commit or abort (KIP-98); answered once the decision is stored.
 
-PRODUCER_FENCED is known from v2 on. KIP-890: v5 raises the epoch with every transaction and says so
-in its answer; where epochs are exhausted it needs a new producer id, and waits until there is one.
+v2 and later know PRODUCER_FENCED. KIP-890: v5 raises the epoch with every transaction, and returns
+it. When epochs are exhausted it needs a new producer id, and waits until there is one.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from moldau.broker.txn.record import LAST_EPOCH
 from moldau.broker.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
-class EndReplyHandle:
-    """What the transactional id calls with the answer."""
+class EndReply:
+    """The coordinator calls it with the answer."""
 
     __slots__ = ("_call",)
 
@@ -61,7 +61,7 @@ async def _end_later(broker: Broker, request: EndTxnRequest, call: Call) -> None
 
 def _end(broker: Broker, request: EndTxnRequest, call: Call) -> None:
     event = End(
-        EndReplyHandle(call),
+        EndReply(call),
         request.producer_id,
         request.producer_epoch,
         request.committed,

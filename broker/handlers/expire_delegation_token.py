@@ -1,7 +1,7 @@
-"""ExpireDelegationToken (key 40, KIP-48): by the owner or a renewer; at once, or after a time.
+"""ExpireDelegationToken (key 40, KIP-48): the owner or a renewer ends a token, at once or later.
 
-A token that is removed ends its sessions on every worker before the reply. In Kafka they last as
-long as was said when they began.
+When a token is removed, its sessions end on every worker before the reply. In Kafka they last as
+long as was announced when they began.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ sessions are declined (session id 0). KIP-320: leader epochs are checked. KIP-51
 v13. KIP-595: the epoch of the last record fetched is checked. KIP-951: from v16 on a client that is
 fenced gets the current epoch. How logs are read and waited for is in delayed_fetch.py.
 
-One Fetch of a connection at a time, as in Kafka: what follows could not be answered before it, and
-a client could ask for any amount of memory at once.
+A connection has one Fetch at a time, as in Kafka: later requests could not be answered before it,
+and a client could ask for any amount of memory at once.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def handle(broker: Broker, request: FetchRequest, call: Call) -> None:
 
 
 async def _find_topics_and_start(broker: Broker, request: FetchRequest, call: Call) -> None:
-    """Perhaps created by another worker a moment ago: the store knows."""
+    """Look up unknown topics in the store: another worker may just have created them."""
     unknown: ErrorCode | None = None
     try:
         topics = await broker.topics.find_each(
             [(item.topic, item.topic_id) for item in request.topics]
         )
     except StoreFault as fault:
-        # Whether they exist is not known: a client must not take them for deleted.
+        # The client must not take them for deleted: the store did not answer.
         unknown = read_code_for(fault)
         topics = [broker.topics.known(item.topic, item.topic_id) for item in request.topics]
     _start(broker, request, call, topics, unknown)
@@ -159,7 +159,7 @@ def _name_leader(
     answer: PartitionData,
     epoch: int,
 ) -> None:
-    """KIP-951: the client needs no Metadata to learn of the new epoch."""
+    """KIP-951: the client learns the new epoch without a Metadata request."""
     topic = broker.topics.known(item.topic, item.topic_id)
     if topic is None or call.header.api_version < FIRST_VERSION_WITH_ENDPOINTS:
         return

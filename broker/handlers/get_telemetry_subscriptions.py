@@ -1,7 +1,7 @@
-"""GetTelemetrySubscriptions (key 71, KIP-714): which of its own metrics a client shall push.
+"""GetTelemetrySubscriptions (key 71, KIP-714): the metrics that a client is to push.
 
 Served where `moldau.telemetry.enable` is on. Needs no ACL, as in Kafka. Unlike Kafka, counters are
-asked for as totals: a push that gets lost takes nothing with it, and Prometheus wants totals.
+requested as totals: a lost push loses nothing, and Prometheus wants totals.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Heartbeat (key 12): a member is alive, and learns whether its group is rebalancing.
+"""Heartbeat (key 12): tells that a member is alive, and returns whether its group is rebalancing.
 
-The most frequent request of groups: no event, no effect, no task, and a response that is encoded
-once per version and error. A member sends the same request every time, but for the generation: its
-connection keeps a `HeartbeatRoute`, which answers without decoding anything.
+This is the most frequent request of groups: no event, no effect, no task, and a response that is
+encoded once per version and error. A member sends the same request every time, apart from the
+generation: its connection keeps a `HeartbeatRoute`, which answers without decoding anything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def handle(broker: Broker, request: HeartbeatRequest, call: Call) -> HeartbeatRo
 
 
 class HeartbeatRoute(RequestRoute):
-    """The heartbeats of one member."""
+    """Serves the heartbeats of one member."""
 
     __slots__ = ("_generation_at", "_group_id", "_now_ms", "_responses", "_size", "heartbeat")
 

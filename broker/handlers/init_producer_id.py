@@ -1,8 +1,8 @@
 """InitProducerId (key 22): ids and epochs of producers (KIP-98).
 
-KIP-360: from v3 on a producer that goes on after an error sends its id and epoch. An idempotent one
-gets a new id: the old one is not fenced, but no other producer uses it. A transactional one gets
-the next epoch. PRODUCER_FENCED is known from v4 on.
+KIP-360: from v3 on a producer that recovers from an error sends its id and epoch. An idempotent
+producer gets a new id: the old one is not fenced, but nobody else uses it. A transactional producer
+gets the next epoch. v4 and later know PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from moldau.broker.wire.messages.init_producer_id import (
 )
 
 
-class InitReplyHandle:
-    """What the transactional id calls with the answer."""
+class InitReply:
+    """The coordinator calls it with the answer."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[InitAnswer] = asyncio.get_running_loop().create_future()
@@ -85,17 +85,17 @@ async def _transactional(
     if error:
         return _refused(error)
     with contextlib.suppress(StoreFault):
-        await broker.producer_ids.ensure()  # a new id needs one, and cannot wait for it
-    handle = InitReplyHandle()
+        await broker.producer_ids.ensure()  # a new id is needed, and the event cannot wait for it
+    reply = InitReply()
     event = Init(
-        handle,
+        reply,
         request.transaction_timeout_ms,
         request.producer_id,
         request.producer_epoch,
         call.header.api_version,
     )
     broker.transactions.submit(transactional_id, event)
-    answer = await handle.answer
+    answer = await reply.answer
     return InitProducerIdResponse(
         error_code=answer.error,
         producer_id=answer.producer_id,

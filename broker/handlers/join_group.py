@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): become or stay a member; parked until the rebalance completes.
+"""JoinGroup (key 11): become or stay a member; the reply waits until the rebalance completes.
 
 KIP-345: static members from v5. KIP-394: v4+ members get their id first. KIP-800: reasons from
 v8. KIP-814: v9 lets a static leader skip the assignment. Below v7 a protocol name of null is "".

@@ -1,10 +1,10 @@
 """ListOffsets (key 2): earliest, latest, by timestamp, largest timestamp.
 
-KIP-320: leader epochs from v4: of the record at the offset, the current one for the latest.
-KIP-734: -3, the largest timestamp. KIP-405 and later: -4, earliest local, is the log start; -5
-and -6, which ask about a remote tier, have no answer here: offset -1, as in Kafka for a topic
-without one. KIP-98: with read_committed nothing at or above the last stable offset is returned, and
-the latest is the last stable offset itself.
+KIP-320: v4 and later return the leader epoch of the record; for the latest offset, the current one.
+KIP-734: -3 is the largest timestamp. KIP-405 and later: -4, earliest local, is the log start; -5
+and -6 ask about a remote tier, and get offset -1, as in Kafka for a topic without one. KIP-98: with
+read_committed no offset at or above the last stable offset is returned, and the latest is the last
+stable offset itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from moldau.broker.wire.messages.list_offsets import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
-# Where a log begins and ends every reader may know, whatever is open there.
+# Every reader may know where a log begins and ends, also if transactions are open.
 ENDS = frozenset({LATEST, EARLIEST, EARLIEST_LOCAL})
 # Clients of older versions do not expect these answers.
 FIRST_VERSIONS = {
@@ -61,7 +61,7 @@ async def handle(broker: Broker, request: ListOffsetsRequest, call: Call) -> Lis
             ]
             topics.append(ListOffsetsTopicResponse(name, refused))
             continue
-        # A request may name any number of partitions that do not exist: no task for those.
+        # No task for partitions that do not exist: a request may name any number of them.
         answers = [_refused(items, found[name], call.header.api_version) for items in partitions]
         asked = [at for at, answer in enumerate(answers) if not answer.error_code]
         if asked:
@@ -90,11 +90,11 @@ def _by_topic(request: ListOffsetsRequest) -> dict[str, list[list[ListOffsetsPar
 def _refused(
     items: list[ListOffsetsPartition], found: Found, version: int
 ) -> ListOffsetsPartitionResponse:
-    """The answer if it is an error that is known without the log."""
+    """The error, if it is known without reading the log."""
     item = items[0]
     answer = ListOffsetsPartitionResponse(item.partition_index)
     if len(items) > 1:
-        # Named twice, as in Kafka: the two might ask for different offsets.
+        # Named twice, refused as in Kafka: the two might ask for different offsets.
         answer.error_code = ErrorCode.INVALID_REQUEST
     elif item.timestamp < 0 and version < FIRST_VERSIONS.get(item.timestamp, version + 1):
         answer.error_code = ErrorCode.UNSUPPORTED_VERSION

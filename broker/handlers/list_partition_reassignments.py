@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46, KIP-455): none is ever under way.
+"""ListPartitionReassignments (key 46, KIP-455): there are never any.
 
 A partition lives in the store, and any worker serves it: there are no replicas to move.
 """

@@ -1,7 +1,7 @@
 """ListTransactions (key 66, KIP-664): the transactional ids of this worker.
 
-By state and producer id. KIP-994: by duration from v1 on. KIP-1152: by a pattern of the id from v2
-on, which is matched in a thread: others are served meanwhile.
+They are filtered by state and producer id. KIP-994: by duration from v1 on. KIP-1152: by a pattern
+of the id from v2 on, which is matched in a thread so that other requests are served meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moldau.broker.wire.messages.list_transactions import (
     TransactionState,
 )
 
-# Of Kafka's states these do not occur here.
+# Kafka's states that do not occur here.
 STATES = {*TxnState, "PrepareEpochFence", "Dead"}
 
 
@@ -67,10 +67,10 @@ def _is_wanted(broker: Broker, request: ListTransactionsRequest, view: TxnView) 
         return False
     if request.duration_filter < 0:
         return True
-    # One that never began has a start of -1, and so is listed, as in Kafka.
+    # A transaction that never began has a start of -1, and is listed, as in Kafka.
     return broker.transactions.now_ms() - view.started_ms > request.duration_filter
 
 
 def _matching(pattern: str, views: list[TxnView]) -> list[TxnView]:
-    """In a thread: a transactional id may have thousands of characters."""
+    """Run in a thread: a transactional id may have thousands of characters."""
     return [view for view in views if expressions.matches_wholly(pattern, view.transactional_id)]

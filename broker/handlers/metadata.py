@@ -50,7 +50,7 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
     else:
         changes = broker.store.topics.change_acks
         last_before = changes.last_number
-        # A topic named twice is answered once, as in Kafka.
+        # A topic that is named twice gets one answer, as in Kafka.
         wanted = {(item.name, item.topic_id): item for item in request.topics or ()}
         wanted_by = [(name or "", topic_id) for name, topic_id in wanted]
         found: Sequence[Found]
@@ -91,18 +91,18 @@ async def handle(broker: Broker, request: MetadataRequest, call: Call) -> Metada
 async def _asked(
     broker: Broker, call: Call, item: MetadataRequestTopic, found: Found, request: MetadataRequest
 ) -> Topic | MetadataResponseTopic:
-    """The topic, or why there is none."""
+    """The topic, or the error."""
     try:
         if item.topic_id != NO_UUID:
             topic = raise_fault(found)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             if is_denied(broker, call, Operation.DESCRIBE, TOPIC, topic.name):
-                # The client knows the id, and shall not learn the name.
+                # The client knows the id, and must not learn the name.
                 return MetadataResponseTopic(denial(TOPIC).code, None, item.topic_id)
         else:
             name = item.name or ""
-            # Whether it exists is not looked at: that is for those who may describe it.
+            # The same error if it does not exist: only who may describe it learns that.
             if is_denied(broker, call, Operation.DESCRIBE, TOPIC, name):
                 return MetadataResponseTopic(denial(TOPIC).code, item.name)
             check_name(name)
@@ -151,7 +151,7 @@ def _describe(broker: Broker, topic: Topic) -> MetadataResponseTopic:
         epoch = epoch_of(topic, partition)
         one = MetadataResponsePartition(0, partition, leader, epoch, [leader], [leader], [])
         if not is_complete and not checked.has(topic, partition):
-            # It may be in a later epoch. Clients keep what they know, and ask again.
+            # The epoch may be later. Clients keep the one they know, and ask again.
             one.error_code, one.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
         partitions.append(one)
     return MetadataResponseTopic(0, topic.name, topic.topic_id, topic.name in INTERNAL, partitions)

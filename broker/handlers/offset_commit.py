@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): a group's offsets; durable before they are acknowledged.
+"""OffsetCommit (key 8): store a group's offsets; they are durable before the reply.
 
 KIP-345: static members from v7. KIP-211: the broker's retention from v5 on. v9 knows
 GROUP_ID_NOT_FOUND. KIP-848's topic ids: v10.
@@ -49,7 +49,7 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
     accepted: dict[TopicPartition, CommittedOffset] = {}
     answers = [_topic(broker, call, request, item, refused, accepted) for item in request.topics]
     if accepted:
-        # The look-ups may have taken a while: refuse a member that was fenced meanwhile.
+        # The look-ups take time: refuse a member that was fenced meanwhile.
         error = _check(broker, request, version)
         if not error:
             broker.logs.offsets_committed(request.group_id, accepted)

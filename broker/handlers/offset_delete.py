@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47, KIP-496): forget committed offsets of topics a group does not read."""
+"""OffsetDelete (key 47, KIP-496): delete committed offsets of topics that a group does not read."""
 
 from __future__ import annotations
 

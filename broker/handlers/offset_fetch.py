@@ -1,7 +1,7 @@
 """OffsetFetch (key 9): committed offsets. KIP-709: several groups from v8. KIP-447: stable offsets.
 
-An unknown group has no offsets; that is not an error. KIP-848's member epochs (v9) concern groups
-of that protocol; a classic group's are not checked. Topic ids from v10.
+An unknown group has no offsets, which is not an error. Member epochs (KIP-848, v9) are checked for
+groups of that protocol only. Topic ids from v10.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def handle(broker: Broker, request: OffsetFetchRequest, call: Call) -> Off
 
 
 async def _look_up(broker: Broker, request: OffsetFetchRequest) -> int:
-    """The topics of all groups, with one question to the store; the error if that fails."""
+    """The topics of all groups, looked up together; the error if the store fails."""
     ids = {topic.topic_id for group in request.groups for topic in group.topics or ()}
     try:
         await broker.topics.find_each([("", topic_id) for topic_id in ids])
@@ -123,7 +123,7 @@ async def _group(
 async def _fill_uncommitted(
     broker: Broker, group_id: str, topic: str, partitions: list[OffsetFetchResponsePartitions]
 ) -> None:
-    """A group may be known to Redis only: then its position there is what it has committed."""
+    """A group that only Redis knows has committed its position there."""
     for answer in partitions:
         if answer.error_code or answer.committed_offset != NO_OFFSET:
             continue
@@ -164,7 +164,7 @@ def _failed(topic: OffsetFetchRequestTopics, error: int) -> OffsetFetchResponseT
 def _old_layout(
     answer: OffsetFetchResponseGroup, asked: OffsetFetchRequestGroup, version: int
 ) -> OffsetFetchResponse:
-    """Below v8: one group, its error at the top; v1 has it only at the partitions."""
+    """Below v8 there is one group, with its error at the top; in v1 only partitions have errors."""
     if answer.error_code and version < FIRST_VERSION_WITH_TOP_ERROR:
         answer.topics = [_failed(topic, answer.error_code) for topic in asked.topics or ()]
     topics = [

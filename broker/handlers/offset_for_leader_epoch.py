@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch (key 23, KIP-320): where an epoch of a log ended.
 
-A consumer that has read what the store lost since is beyond it, and steps back to it. Unlike in
-Kafka the offsets up to the start of the next epoch are a gap: what it reads there is what follows.
+A consumer that has read records which the store then lost is beyond that end, and steps back to it.
+Unlike in Kafka, the offsets up to the start of the next epoch are a gap without records.
 """
 
 from __future__ import annotations

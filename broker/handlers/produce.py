@@ -1,13 +1,12 @@
 """Produce (key 0): append batches as they are, reply when they are in the store.
 
-KIP-98: idempotence and transactions are checked by the log. KIP-890: from v12 on a partition joins
-the transaction by being produced to. KIP-467: a refused batch gets a message. KIP-516: topic
-ids from v13. Versions 0-2 are advertised for old librdkafka, and refused.
+KIP-98: the log checks idempotence and transactions. KIP-890: from v12 on producing to a partition
+adds it to the transaction. KIP-467: a refused batch gets a message. KIP-516: topic ids from v13.
+Versions 0 to 2 are advertised for old librdkafka, and refused.
 
-This is the hot path: callbacks, no task per request, no record is decoded unless the topic asks
-for it (compaction, recompression). A request for one partition, which is what most clients send,
-goes through produce_route.py, the others, and those of transactional producers, through
-produce_many.py.
+This is the hot path: callbacks, no task per request, and no record is decoded unless the topic
+needs it (compaction, recompression). details/produce_route.py serves requests for one partition,
+which most clients send; details/produce_many.py serves the others, and transactional producers.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute 
             ProduceCall(broker, call, request).refuse_all(denial(TRANSACTIONAL_ID))
             return None
         denied = _denied(broker, request, call, topics)
-    # A route serves what is like this request without asking again, until ACLs change.
+    # A route serves equal requests without asking the authorizer again, until ACLs change.
     route = None if denied else _single_route(broker, request, call, topics)
     if route is None:
         _start_all(broker, request, call, topics, denied)
@@ -60,8 +59,8 @@ def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute 
 def _denied(
     broker: Broker, request: ProduceRequest, call: Call, topics: list[Topic | None]
 ) -> frozenset[int]:
-    """Which of the request's topics may not be written; one that is given by an id that is not
-    known here has no name yet."""
+    """The positions of topics that the client may not write. A topic id that is unknown here has no
+    name to ask the authorizer for."""
     may_write = call.connection.may_write
     for topic in topics:
         if topic is None or topic.name not in may_write:
@@ -88,7 +87,7 @@ def _denied(
 def _single_route(
     broker: Broker, request: ProduceRequest, call: Call, topics: list[Topic | None]
 ) -> ProduceRoute | None:
-    """The route of a request with a single batch that wants a response, else None."""
+    """The route of a request with a single batch that wants a response, otherwise None."""
     if len(topics) != 1 or request.acks not in (1, ALL_REPLICAS):
         return None
     topic = topics[0]
@@ -131,16 +130,16 @@ def _start_all(
 
 
 def _hold_and_start(broker: Broker, produce: ProduceCall) -> None:
-    # Requests behind it must not be appended before it.
+    # Later requests of the connection must not overtake it.
     produce.call.connection.hold()
     broker.logs.spawn(_ask_and_start(broker, produce))
 
 
 async def _ask_and_start(broker: Broker, produce: ProduceCall) -> None:
-    """Rare: the store has to be asked about topics first, or a batch is large."""
+    """Rare: topics have to be looked up in the store, or a batch is large."""
     request = produce.request
     try:
-        # Perhaps created by another worker a moment ago.
+        # Another worker may just have created them.
         topics = await broker.topics.find_each(
             [(data.name, data.topic_id) for data in request.topic_data]
         )

@@ -1,4 +1,5 @@
-"""RenewDelegationToken (key 39, KIP-48): by the owner or a renewer, up to the end of its life."""
+"""RenewDelegationToken (key 39, KIP-48): the owner or a renewer extends a token, up to its maximum
+lifetime."""
 
 from __future__ import annotations
 

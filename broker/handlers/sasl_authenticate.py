@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36) of a connection that is not about to log in: there is nothing to prove.
+"""SaslAuthenticate (key 36) on a connection that is not logging in, where it is refused.
 
 v1 has the session's lifetime (KIP-368). Logins are served in `server/login.py`.
 """

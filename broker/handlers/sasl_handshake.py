@@ -1,7 +1,7 @@
-"""SaslHandshake (key 17) of a connection that is not about to log in.
+"""SaslHandshake (key 17) on a connection that is not logging in.
 
-Where clients log in, it begins the next login of a live session (KIP-368); elsewhere a client is
-given the reason, instead of being disconnected.
+On a listener with SASL it begins a login that extends the session (KIP-368); elsewhere the reply
+gives the reason, instead of a disconnect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TxnOffsetCommit (key 28, KIP-98): offsets that become a group's when their transaction commits.
 
 KIP-447: member and generation are checked from v3. KIP-890: TRANSACTION_ABORTABLE from v4; v5 adds
-the group to the transaction by itself, below the client has done so with AddOffsetsToTxn.
+the group to the transaction itself; before v5 the client does so with AddOffsetsToTxn.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UNAVAILABLE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
 )
-# The first version that knows an error, and what older ones get.
+# The first version that knows an error, and the error for older versions.
 _SINCE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: (2, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ErrorCode.TRANSACTION_ABORTABLE: (4, ErrorCode.INVALID_TXN_STATE),
@@ -141,7 +141,7 @@ async def _commit(
     transactional = broker.group_coordinator.transactional
     with transactional.in_progress(request.group_id, request.producer_id) as commit:
         error, number = await _join(broker, request, version)
-        # It may have taken a while: refuse a member that was fenced meanwhile.
+        # That takes time: refuse a member that was fenced meanwhile.
         error = error or _check(broker, request)
         if error:
             return error
@@ -157,7 +157,7 @@ async def _commit(
 async def _join(
     broker: Broker, request: TxnOffsetCommitRequest, version: int
 ) -> tuple[ErrorCode, int]:
-    """Get the group's slot into the transaction, or find it there; and the transaction's number."""
+    """Add the group's slot to the transaction, or verify it. Returns the transaction's number."""
     answered: asyncio.Future[tuple[ErrorCode, int]] = asyncio.get_running_loop().create_future()
 
     def done(error: ErrorCode, number: int) -> None:

@@ -1,8 +1,8 @@
 """UnregisterBroker (key 64, KIP-500): forget a broker that will not come back.
 
-Brokers are the workers of one `moldau serve`, which starts each of them again when it dies: none
-stays registered that is not there. Kafka takes a broker out of the cluster that is still running,
-until it is restarted; here that is refused, as its partitions and groups belong to it by a rule.
+Brokers are the workers of one `moldau serve`, which restarts each of them when it dies, so no dead
+broker stays registered. Kafka removes a running broker from the cluster until it is restarted; here
+that is refused, because a rule assigns partitions and groups to workers.
 """
 
 from __future__ import annotations

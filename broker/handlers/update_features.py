@@ -1,9 +1,9 @@
 """UpdateFeatures (key 57, KIP-584): the levels are fixed by the version of Moldau.
 
-Setting a feature to the level it has succeeds, so that tools which make sure of a level go on.
-`kafka-features.sh upgrade --release-version` names every feature of a release of Kafka: those that
-are not here are refused one by one, beside the ones that are right. Version 2 (KIP-1022) could only
-say that all of them failed, and is not served for that reason.
+Setting a feature to its current level succeeds, so tools that ensure a level continue.
+`kafka-features.sh upgrade --release-version` names every feature of a Kafka release: those that
+Moldau does not have are refused one by one, the others succeed. Version 2 (KIP-1022) could only
+report that all of them failed, so it is not served.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from moldau.broker.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-# Features of Kafka 4.3 that are not here, and why. They can be set to 0, which disables them.
+# Features of Kafka 4.3 that Moldau lacks, and why. They can be set to 0, which disables them.
 ABSENT = {
     "eligible.leader.replicas.version": (
         "a partition has one replica, and another one is never elected"

@@ -1,9 +1,9 @@
 """WriteTxnMarkers (key 27): end transactions in partitions of this worker (KIP-98).
 
-KIP-1228: v2 says which version of transactions a marker is of. 2 is that of our own coordinators,
-on this worker or another: the coordinator epoch is the transaction's number, and a marker that is
-there already, or late, is left out. Any other is an administrator's (KIP-664): it ends whatever the
-producer has open. `__consumer_offsets` stands for groups, by slot.
+KIP-1228: v2 has the transaction version of a marker. The coordinators of this broker send 2: the
+coordinator epoch is the transaction's number, and a marker that is late or already written is
+skipped. Any other marker comes from an administrator (KIP-664), and ends whatever transaction the
+producer has open. `__consumer_offsets` stands for the slots of groups.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OURS = 2  # TransactionVersion
 
 
 def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> None:
-    # ALTER is an administrator's, CLUSTER_ACTION that of Kafka's own brokers.
+    # Administrators have ALTER, Kafka's own brokers CLUSTER_ACTION.
     denied = is_cluster_hidden(broker, call, Operation.ALTER) and is_cluster_denied(
         broker, call, Operation.CLUSTER_ACTION
     )
@@ -46,11 +46,11 @@ def handle(broker: Broker, request: WriteTxnMarkersRequest, call: Call) -> None:
 
 
 class MarkersCall:
-    """A request, answered when all of its partitions are: they are written at the same time."""
+    """A request. Its partitions are written at the same time; the reply is sent after the last."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._left = 1  # and one for the walk over the request
+        self._left = 1  # one more for the loop over the request
         self._results: list[WritableTxnMarkerResult] = []
 
     def write(self, broker: Broker, request: WriteTxnMarkersRequest, refused: ErrorCode) -> None:

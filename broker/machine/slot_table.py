@@ -1,6 +1,6 @@
 """The machines of a worker by name and by slot.
 
-A slot is foreign (another worker owns what is in it), then loading, then loaded. A machine that an
+A slot is foreign (another worker owns it), then loading, then loaded. A machine that an
 exception left half changed is reloaded from the store: meanwhile only its name is known.
 """
 
@@ -78,8 +78,8 @@ class SlotTable(Generic[T]):
         return self._loaded.get(slot, False)
 
     def availability(self, name: str) -> ErrorCode:
-        """NONE if this worker owns the id, whether it is known or not. Otherwise
-        COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        """NONE if this worker owns the id, known or not; otherwise COORDINATOR_LOAD_IN_PROGRESS or
+        NOT_COORDINATOR."""
         if name in self._reloading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.availability_of_slot(self._slot_of(name))
@@ -91,7 +91,7 @@ class SlotTable(Generic[T]):
         return ErrorCode.NONE if loaded else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def loading(self) -> ErrorCode:
-        """COORDINATOR_LOAD_IN_PROGRESS while a slot is being loaded: a list would be incomplete."""
+        """COORDINATOR_LOAD_IN_PROGRESS while a list of all would be incomplete."""
         if all(self._loaded.values()) and not self._reloading:
             return ErrorCode.NONE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -1,6 +1,6 @@
-"""What is counted of connections that come, and of what clients are let do.
+"""Counters of accepted and refused connections, logins and denials.
 
-Plain integers where it happens; families are made of them when somebody asks.
+The counters are plain integers; families of samples are made of them on request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_COUNTS: Mapping[str, int] = {}
 
 
 class ConnectionCounters:
-    """Of a worker or a router."""
+    """The counters of a worker or a router."""
 
     __slots__ = ("accepted", "refused")
 
@@ -29,7 +29,7 @@ class ConnectionCounters:
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def families(self, failed_handshakes: int, expiries: Iterable[tuple[str, int]]) -> list[Family]:
-        """`expiries`: of the certificates of listeners, in seconds since 1970."""
+        """`expiries`: by listener, when its certificate expires, in seconds since 1970."""
         refused = dict(self.refused)
         if failed_handshakes:
             refused["tls"] = failed_handshakes
@@ -48,7 +48,7 @@ class ConnectionCounters:
 
 
 class AccessCounters:
-    """Of a worker: logins, and what the authorizer denied."""
+    """The logins and denials of a worker."""
 
     __slots__ = ("denials", "logins")
 

@@ -1,8 +1,8 @@
-"""What a worker or router reports of itself: one msgpack document, made when somebody asks.
+"""The metrics and tables of a worker or a router, as one document, collected on request (METRICS).
 
-Counting is plain integers in the objects that do the work. A process turns them into families of
-samples only when it is asked, over its unix socket, by the HTTP process (ops/http): that one adds
-who reported them, joins the tables of groups and partitions, and writes Prometheus' text format.
+The objects that do the work count in plain integers. A process turns them into families of samples
+only when the HTTP process (ops/http) asks for them: that one adds the name of the process, joins
+the tables of groups and partitions, and writes Prometheus' text format.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Family(msgspec.Struct, array_like=True, frozen=True):
     samples: list[Sample] = []
     histograms: list[HistogramSample] = []
     bounds: list[float] = []  # of the buckets of histograms; one fewer than counts
-    # Reported by workers and routers: the label is its role and index, not `worker` alone.
+    # Workers and routers report it: the label is role and index, not `worker` alone.
     by_role: bool = False
 
 
@@ -56,19 +56,19 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     size: int
     leader: int
     records: int = 0
-    added: int = 0  # records, ever
-    # Offsets do not count records where others choose them (native topics): ask the leader.
+    added: int = 0  # records ever appended
+    # False for native topics: offsets do not count records, so ask the leader (RECORD_COUNTS).
     has_consecutive_offsets: bool = True
     gaps: tuple[tuple[int, int], ...] = ()  # offsets without records: the first, the one behind
     epochs: tuple[tuple[int, int], ...] = ()  # leader epochs after 0: number, first offset
 
     def count(self, first: int, after: int) -> int:
-        """How many of the offsets from `first` to before `after` have records."""
+        """Count the offsets from `first` to before `after` that have records."""
         return count_records(self.gaps, first, after)
 
 
 def count_records(gaps: Iterable[tuple[int, int]], first: int, after: int) -> int:
-    """How many of the offsets from `first` to before `after` are in none of the gaps."""
+    """Count the offsets from `first` to before `after` that are in none of the gaps."""
     missing = (min(end, after) - max(begin, first) for begin, end in gaps)
     return max(after - first - sum(size for size in missing if size > 0), 0)
 
@@ -92,7 +92,7 @@ class GroupRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ClientValue(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A number that a client has measured itself."""
+    """A number that a client measured."""
 
     name: str  # without org.apache.kafka.
     attributes: tuple[tuple[str, str], ...]
@@ -101,16 +101,16 @@ class ClientValue(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ClientRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A client that pushes its metrics (KIP-714), and what it pushed last."""
+    """A client that pushes its metrics (KIP-714), and its last push."""
 
     instance_id: str
     client_id: str
     host: str
     software_name: str
     software_version: str
-    pushed_ms: int  # when, since 1970
-    resource: dict[str, str]  # what it says of itself: group_id, group_member_id …
-    is_over: bool  # it has pushed for the last time
+    pushed_ms: int  # milliseconds since 1970
+    resource: dict[str, str]  # the client's labels: group_id, group_member_id …
+    is_over: bool  # it will not push again
     values: list[ClientValue]
 
 

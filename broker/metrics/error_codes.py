@@ -1,7 +1,7 @@
 """Finds the error codes in a response, at any depth.
 
-Every response that is encoded passes here, a Fetch of a hundred partitions too: so for each type of
-message a function of nested loops is generated, once, without a call for each structure.
+Every encoded response passes here, also a Fetch of a hundred partitions. Therefore a function of
+nested loops is generated for each type of message, which needs no call for each structure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Finder = Callable[[Any], list[int]]
 
 
 class Finders(dict[type[Message], Finder]):
-    """By the type of message: lists the error codes, other than 0, in such a message."""
+    """By type of message: a function that lists the error codes, other than 0, in a message."""
 
     def __missing__(self, kind: type[Message]) -> Finder:
         lines = ["def find(m0):", "    found = []", *_loops(kind, 0), "    return found"]
@@ -26,7 +26,7 @@ class Finders(dict[type[Message], Finder]):
 
 
 def _loops(kind: type[Message], depth: int) -> Iterator[str]:
-    """Lines that look at message `m<depth>`, and at those in it."""
+    """The code that examines message `m<depth>` and the messages in it."""
     indent, message = "    " * (depth + 1), f"m{depth}"
     hints = get_type_hints(kind)
     if "error_code" in hints:

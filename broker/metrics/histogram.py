@@ -10,13 +10,13 @@ DURATION_BOUNDS = [(1 << bits) / 1e9 for bits in range(FIRST_BITS, LAST_BITS + 1
 
 
 def new_counts() -> list[int]:
-    """By the number of bits of a duration in nanoseconds: `counts[ns.bit_length()] += 1`."""
+    """Counts by the number of bits of a duration in nanoseconds: `counts[ns.bit_length()] += 1`."""
     return [0] * 65
 
 
 class DurationHistogram:
-    """Durations in nanoseconds. The hot path does what `observe` does without the call, and adds
-    up nothing: the sum is that of the middles of the buckets."""
+    """Durations in nanoseconds. The hot path increments `counts` without a call, and adds up
+    nothing: the sum is computed from the middles of the buckets."""
 
     __slots__ = ("counts",)
 

@@ -1,4 +1,4 @@
-"""What the logs of a worker count: appends, conflicts, the tail cache, bytes by topic."""
+"""Counters of a worker's logs: appends, conflicts, the tail cache, bytes by topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_TOPICS = 5_000  # with counters of their own
 
 
 class TopicCounters:
-    """Of one topic, in this worker."""
+    """The counters of one topic in this worker."""
 
     __slots__ = ("bytes_out", "refused")
 
@@ -23,8 +23,8 @@ class LogCounters:
     __slots__ = ("append", "batches", "conflicts", "hits", "misses", "refused_full", "topics")
 
     def __init__(self) -> None:
-        self.append = new_counts()  # of entries, by the bits of nanoseconds they took
-        self.batches = new_counts()  # of entries, by the bits of the number of their batches
+        self.append = new_counts()  # entries, by the bits of their duration in nanoseconds
+        self.batches = new_counts()  # entries, by the bits of their number of batches
         self.conflicts = 0
         self.hits = self.misses = 0
         self.refused_full = 0

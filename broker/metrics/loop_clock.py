@@ -1,7 +1,7 @@
-"""The time at which the present turn of the event loop began to handle its input.
+"""The time at which the current turn of the event loop began to handle its input.
 
-Read where bytes arrive, from clients and from the store, and used for everything that follows from
-them: a reading of its own for each request and each append would cost more than counting them.
+It is read where bytes arrive from clients and from the store, and used for everything that follows
+from them: reading the clock for each request and append would cost more than counting them.
 """
 
 from __future__ import annotations

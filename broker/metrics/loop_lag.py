@@ -1,4 +1,4 @@
-"""How late the event loop of a process is: what every client of it waits for at least."""
+"""Measures how late the event loop of a process is: every client waits at least that long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVERY_S = 0.25
 
 
 class LoopLag:
-    """A timer that observes by how much it is late."""
+    """A timer that observes how late it fires."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""What the connections of a worker count: requests, their durations, their errors, bytes.
+"""Counters of a worker's connections: requests, their durations, their errors, bytes.
 
-Plain integers, as the hot path passes here; families are made of them when somebody asks.
+They are plain integers, since the hot path passes here; families are made of them on request.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class RequestCounters:
     __slots__ = ("at_once", "bytes_in", "bytes_out", "durations", "errors", "fetch_wait")
 
     def __init__(self) -> None:
-        self.at_once = [0] * (max(APIS) + 1)  # by API key: answered where they were received
-        # Those that had to wait for something, by the bits of nanoseconds from their receipt to
-        # their reply; of a Fetch without the time it was parked.
+        self.at_once = [0] * (max(APIS) + 1)  # requests answered on receipt, by API key
+        # All other requests, by the bits of the nanoseconds from receipt to reply. The time that a
+        # Fetch was parked does not count.
         self.durations = {key: new_counts() for key in APIS}
         self.fetch_wait = DurationHistogram()
         self.errors: dict[tuple[int, int], int] = {}  # by API key and error code
@@ -41,7 +41,7 @@ class RequestCounters:
             self.errors[key, code] = self.errors.get((key, code), 0) + 1
 
     def _histogram(self, key: int) -> DurationHistogram:
-        """With those that were answered at once, in less time than the first bucket has."""
+        """Includes requests answered on receipt, which take less than the first bucket."""
         counts = list(self.durations[key])
         counts[0] += self.at_once[key]
         return DurationHistogram(counts)

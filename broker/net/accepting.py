@@ -1,9 +1,9 @@
-"""Accepting connections on a listening socket.
+"""Accepts connections on a listening socket.
 
-Not left to uvloop's servers: they accept all that wait before one of the new connections is looked
-at, and stop listening when they run out of descriptors. Here a few are accepted in each turn of
-the event loop, those that are too many are closed at once, and when there is no descriptor left
-accepting pauses for a moment.
+uvloop's own servers accept all waiting connections before they serve one, and stop listening when
+they run out of descriptors. Here a few connections are accepted in each turn of the event loop,
+those beyond the limit are closed at once, and without a free descriptor accepting pauses for a
+moment.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ class Acceptor:
     """Accepts on one listening socket until it is closed."""
 
     def __init__(self, listening: socket.socket, on_refused: Callable[[], None] = _ignore) -> None:
-        """`on_refused` counts the connections that there is no descriptor for."""
+        """`on_refused` counts connections that are closed for lack of descriptors."""
         self._listening = listening
         self._on_refused = on_refused
         self._loop = asyncio.get_running_loop()
         self._log = LimitedLog(logger)
         self._retry: asyncio.TimerHandle | None = None
-        # Those of other processes, and the supervisor's pings, may use what is kept aside.
+        # Other processes of the broker, and the supervisor's pings, may use reserved descriptors.
         self._is_local = listening.family == socket.AF_UNIX
         listening.setblocking(False)
         self._loop.add_reader(listening.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         if self._listening.fileno() < 0:
             return
         if self._retry is not None:
@@ -80,7 +80,7 @@ class Acceptor:
 
     @abstractmethod
     def _accepted(self, accepted: socket.socket, address: Any) -> None:
-        """A connection has come."""
+        """A connection was accepted."""
 
     def _pause(self, seconds: float) -> None:
         self._loop.remove_reader(self._listening.fileno())
@@ -92,7 +92,7 @@ class Acceptor:
 
 
 class PlainServer(Acceptor):
-    """Without TLS, over TCP or a unix socket."""
+    """Serves without TLS, over TCP or a unix socket."""
 
     def __init__(
         self,

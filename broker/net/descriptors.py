@@ -1,7 +1,7 @@
-"""How many file descriptors a process may open, and how many of them connections may take.
+"""The file descriptors that a process may open, and how many of them client connections may take.
 
-Some are kept aside for everything else a process opens: connections to the store and to other
-processes, certificates, and the supervisor's pings, without whose answers it is killed.
+Some are reserved for everything else: connections to the store and to other processes,
+certificates, and the supervisor's pings; a process that does not answer those is killed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LEAST_RESERVED = 64
 
 
 def raise_limit() -> None:
-    """As far as allowed."""
+    """Raise the limit of open files as far as allowed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -31,16 +31,16 @@ def reserved() -> int:
 
 
 def for_clients(each: int = 1) -> int:
-    """How many clients there may be, if each of them takes so many descriptors."""
+    """The number of clients, if each takes this many descriptors."""
     return max((_limit() - reserved()) // each, 1)
 
 
 def is_reserved(descriptor: int) -> bool:
-    """Whether a new descriptor is one of those kept aside: the kernel gives out the lowest that is
-    free, so all below it are in use."""
+    """Whether a new descriptor is a reserved one: the kernel returns the lowest free number, so all
+    below it are in use."""
     return descriptor >= _limit() - reserved()
 
 
 def is_nearly_last(descriptor: int) -> bool:
-    """Whether only half of those kept aside is left."""
+    """Whether half of the reserved descriptors are used up."""
     return descriptor >= _limit() - reserved() // 2

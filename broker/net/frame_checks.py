@@ -1,4 +1,4 @@
-"""Checks, while connections wait for memory, who has to give way to them."""
+"""Checks regularly, while connections wait for memory, which others have to give way."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class FrameChecks:
     def _check(self) -> None:
         self._timer = None
         now = self._loop.time()
-        # Timers run before sockets are read: after a pause of the whole process every client
-        # seems to have stood still.
+        # Timers run before sockets are read: after a pause of the whole process no client seems
+        # to have sent anything.
         late = now - self._due
         if late > CHECK_S:
             self._frames.forgive(late)

@@ -1,22 +1,22 @@
-"""Memory for frames that have not arrived whole, shared by all connections of a process.
+"""Memory for incomplete frames, shared by all connections of a process.
 
-Pure: takes `now`, in seconds. A worker counts the memory of the frames it collects, a router what
-it keeps of requests that it cannot forward yet.
+Pure: takes `now`, in seconds. A worker counts the memory of the frames that it receives, a router
+the parts of requests that it cannot forward yet.
 
     within `limit`    a frame grows as its bytes arrive
     above it          a connection that needs more memory waits, and is not read from meanwhile
 
-Waiting cannot end in a deadlock. Beside the limit there are lanes, by how much a frame lacks. A
-waiting connection that gets a place in its lane has all the memory that its frame still needs, so
-it can finish whatever the others do; a lane that is empty takes any frame. Places are given in the
-order of "when it began to wait, plus what its bytes take at PACE": small frames overtake large
-ones. Once the first of a lane has waited for PATIENCE_S, the youngest is next: in a crowd of
-clients that never finish, those that do are the ones that come again.
+Waiting cannot end in a deadlock. Beside the limit there are lanes, by how many bytes a frame lacks.
+A waiting connection that gets a place in its lane has all the memory that its frame still needs, so
+it can finish whatever the others do; an empty lane takes any frame. Places are given in the order
+of the start of the wait plus the time that the missing bytes take at PACE: small frames overtake
+large ones. Once the first in a lane has waited for PATIENCE_S, the youngest is next: in a crowd of
+clients that never finish, the ones that reconnect are those that do.
 
-Whoever holds memory while others wait has to keep pace. A connection whose client stood still for
-PATIENCE_S, or is slower than PACE for that long, gives way: it is closed. So does one that has
-waited for WAIT_S, when its client has given up. While no connection waits, a client may take all
-the time it likes. Above `most` connections give way at once, which bounds the memory however many
+A connection that holds memory while others wait has to keep pace. If its client sends nothing for
+PATIENCE_S, or is slower than PACE for that long, it gives way: it is closed. So does a connection
+that has waited for WAIT_S: its client has given up. While no connection waits, clients may take all
+the time they like. Above `most`, connections give way at once, which bounds the memory however many
 connections begin a frame.
 """
 
@@ -28,11 +28,12 @@ from itertools import count
 from typing import Protocol
 
 PATIENCE_S = 5.0
-LANE_PATIENCE_S = 2.0  # with who stands still although memory was kept for it
+LANE_PATIENCE_S = 2.0  # with a client that sends nothing although it has memory
 PACE = 8 << 20  # bytes per second
 WAIT_S = 15.0  # half of Kafka's request.timeout.ms
 CHECK_S = 0.25  # how often `check` is called while connections wait
-# What frames of a lane lack at most, and its part of the limit. The last one is for all others.
+# The bytes that frames of a lane lack at most, and its share of the limit. The last lane takes
+# all other frames.
 LANES = ((256 << 10, 8), (4 << 20, 4), (1 << 62, 4))
 LEAST_LANE = 1 << 20
 
@@ -42,17 +43,17 @@ class Holder(Protocol):
 
     @property
     def is_receiving(self) -> bool:
-        """False while it is not read from for a reason that is not its client's fault."""
+        """False while it is not read from for a reason that is not the client's fault."""
 
     def room_found(self) -> None:
-        """The memory that it asked for, and waited for, is granted."""
+        """The memory that it waits for is granted."""
 
     def give_way(self) -> None:
         """Close, and free the memory: others need it."""
 
 
 class Claim:
-    """What one connection holds."""
+    """The memory that one connection holds."""
 
     __slots__ = ("active", "asked", "expected_s", "have", "holder", "lane", "memory", "reserved",
                  "since", "size", "waits_in", "waits_since")  # fmt: skip
@@ -60,10 +61,10 @@ class Claim:
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
         self.memory = 0
-        self.size = 0  # of the whole frame; 0: no frame is unfinished
+        self.size = 0  # of the whole frame; 0: no frame is incomplete
         self.have = 0
-        self.active = 0.0  # when bytes arrived last
-        self.since = 0.0  # from when on its pace is measured
+        self.active = 0.0  # when the last bytes arrived
+        self.since = 0.0  # since when its pace is measured
         self.expected_s = 0.0  # how long the rest takes at PACE
         self.asked = 0
         self.waits_in: Lane | None = None
@@ -76,8 +77,7 @@ class Claim:
         self.expected_s = (self.size - self.have) / PACE
 
     def late_s(self, now: float) -> float:
-        """By how many seconds its client has used up the patience there is; not above 0: it
-        has not."""
+        """The seconds by which its client has exceeded the patience; 0 or less: it has not."""
         if self.waits_in is not None or not self.size or not self.holder.is_receiving:
             return 0
         patience_s = PATIENCE_S if self.lane is None else LANE_PATIENCE_S
@@ -87,7 +87,7 @@ class Claim:
 
 
 class Lane:
-    """Memory beside the limit, for frames that are to be finished."""
+    """Memory beside the limit, for finishing frames."""
 
     def __init__(self, lacking: int, room: int) -> None:
         self.lacking = lacking  # of a frame, at most
@@ -95,7 +95,7 @@ class Lane:
         self.used = 0
         self._order = count()
         self._by_due: list[tuple[float, int, Claim]] = []
-        self._waiting: dict[Claim, None] = {}  # in the order in which they came
+        self._waiting: dict[Claim, None] = {}  # in the order of arrival
 
     def add(self, claim: Claim, now: float) -> None:
         claim.waits_in, claim.waits_since = self, now
@@ -113,7 +113,7 @@ class Lane:
         return next(iter(self._waiting), None)
 
     def first(self, now: float) -> Claim | None:
-        """Who is next."""
+        """The next one."""
         oldest = self.oldest()
         if oldest is None:
             return None
@@ -135,11 +135,12 @@ class FrameMemory:
         room: Callable[[], int] | None = None,
         on_held: Callable[[int], None] | None = None,
     ) -> None:
-        """`room`: how much of `limit` is left by what else counts against it. `on_held` gets what
-        is held whenever that changes."""
+        """`room`: the part of `limit` that other uses leave. `on_held` is called with the bytes
+        held whenever they change."""
         self.limit = limit
         self.held = 0
-        self.on_waiting: Callable[[], None] | None = None  # the first one waits
+        # Called when the first connection begins to wait.
+        self.on_waiting: Callable[[], None] | None = None
         self._room = room or (lambda: limit)
         self._on_held = on_held
         self._claims: dict[Holder, Claim] = {}
@@ -150,12 +151,12 @@ class FrameMemory:
 
     @property
     def is_short(self) -> bool:
-        """Whether a frame that begins gets no more memory than its bytes take."""
+        """Whether a new frame gets no more memory than its bytes take."""
         return self.waiting > 0 or self.held >= self._room()
 
     @property
     def most(self) -> int:
-        """What is never exceeded."""
+        """The maximum that is never exceeded."""
         return self.limit + sum(max(lane.room, lane.used) for lane in self._lanes)
 
     # --- connections ---
@@ -170,8 +171,8 @@ class FrameMemory:
         *,
         is_new: bool = False,
     ) -> None:
-        """The connection holds so much memory, and has `have` of the `size` bytes of a frame.
-        `is_new`: that frame has just begun. It may have to give way within this call."""
+        """The connection holds this much memory, and has `have` of the `size` bytes of a frame.
+        `is_new`: the frame has just begun. The connection may have to give way within this call."""
         self._now = now
         claim = self._claims.get(holder)
         if claim is None:
@@ -189,8 +190,8 @@ class FrameMemory:
             self._shrink(now)
 
     def ask(self, holder: Holder, memory: int, now: float) -> bool:
-        """Whether the connection, which holds less, may have so much memory: it has it then. False:
-        it has to wait for `room_found`."""
+        """Ask for this much memory in total. Returns whether it is granted; otherwise the
+        connection waits for `room_found`."""
         claim = self._claims[holder]
         if claim.lane is not None or not (
             self.waiting or self.held + memory - claim.memory > self._room()
@@ -210,13 +211,13 @@ class FrameMemory:
         return False
 
     def resumed(self, holder: Holder, now: float) -> None:
-        """It is read from again."""
+        """The connection is read from again."""
         claim = self._claims.get(holder)
         if claim is not None:
             claim.measure_from(now)
 
     def release(self, holder: Holder) -> None:
-        """It holds nothing any more."""
+        """The connection holds no more memory."""
         claim = self._claims.pop(holder, None)
         if claim is not None:
             self._drop(claim)
@@ -229,7 +230,7 @@ class FrameMemory:
     # --- giving way ---
 
     def check(self, now: float) -> None:
-        """Connections that do not keep pace give way to those that wait."""
+        """Close connections that do not keep pace while others wait."""
         self._now = now
         if not self.waiting:
             return
@@ -248,18 +249,19 @@ class FrameMemory:
         self._serve()
 
     def forgive(self, seconds: float) -> None:
-        """The process was stopped or busy for so long: that is no client's fault."""
+        """The process was stopped or busy for this long, which is no client's fault."""
         for claim in self._claims.values():
             claim.active += seconds
             claim.since += seconds
             claim.waits_since += seconds
 
     def _shrink(self, now: float) -> None:
-        """To somewhat less than what is allowed, as finding out who gives way takes time."""
+        """Free somewhat more than necessary, since choosing who gives way takes time."""
         goal = self.most - self.most // 8
 
         def rank(claim: Claim) -> tuple[bool, float, int, float]:
-            """Those that keep pace last; of them the small and the young ones."""
+            """The order in which connections give way: those that keep pace last, small and young
+            ones at the very end."""
             late_s = max(claim.late_s(now), 0)
             return claim.lane is None, late_s, claim.memory.bit_length(), now - claim.since
 
@@ -299,7 +301,7 @@ class FrameMemory:
             claim.lane, claim.reserved = None, 0
 
     def _serve(self, asking: Claim | None = None) -> None:
-        """Give memory to those that wait. `asking` is not called back."""
+        """Give memory to waiting connections. `asking` is not called back."""
         if not self.waiting or self._is_serving:
             return
         self._is_serving = True

@@ -1,8 +1,8 @@
-"""Who is at the other end of a connection that was accepted, as far as the socket tells.
+"""The identity of the peer of an accepted connection, as far as the socket tells.
 
-Over a unix socket it is the operator, or another process of the broker, which sends a preamble
-first. The runtime directory lets only the broker's user in; that the user is asked for here is a
-second lock, for a directory whose permissions were changed.
+Over a unix socket the peer is the operator, or another process of the broker, which sends a
+preamble first. Only the broker's user can enter the runtime directory; the check of the user here
+is a second lock, for a directory whose permissions were changed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ROOT = 0
 
 
 def identify(transport: asyncio.BaseTransport, listener: Listener | None) -> Identity | None:
-    """The peer of a connection that came in through `listener`, or over the unix socket.
+    """The peer of a connection through `listener`, or over the unix socket if that is None.
 
-    None: it must not be served, and why is logged.
+    None: it must not be served; the reason is logged.
     """
     if listener is None:
         user = foreign_user(transport)
@@ -44,7 +44,7 @@ def identify(transport: asyncio.BaseTransport, listener: Listener | None) -> Ide
         return None  # it was reset before it was accepted
     host = str(address[0])
     principal: str | None = ANONYMOUS
-    # With SASL it is the login that counts, as in Kafka.
+    # With SASL the login decides, as in Kafka.
     if listener.tls is not None and not listener.uses_sasl:
         principal = _principal(transport, listener.tls.principal_rules, host)
     if principal is None:
@@ -53,8 +53,8 @@ def identify(transport: asyncio.BaseTransport, listener: Listener | None) -> Ide
 
 
 def foreign_user(transport: asyncio.BaseTransport) -> int | None:
-    """The user at the other end of a unix socket, if that is neither ours nor root; None also
-    where the platform does not say."""
+    """The user at the other end of a unix socket, if it is neither the broker's user nor root. None
+    also if the platform does not tell."""
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
@@ -66,7 +66,7 @@ def foreign_user(transport: asyncio.BaseTransport) -> int | None:
 
 
 def _principal(transport: asyncio.BaseTransport, rules: str, host: str) -> str | None:
-    """By the certificate that the client showed and the handshake has verified."""
+    """The principal of the client's certificate, which the handshake has verified."""
     certificate: bytes | None = transport.get_extra_info("ssl_object").getpeercert(True)
     if not certificate:
         return ANONYMOUS

@@ -1,7 +1,7 @@
-"""How many bytes of requests and replies a connection, and the worker as a whole, may hold.
+"""The bytes of requests and replies that a connection, and the worker as a whole, may hold.
 
-Requests that have not arrived whole (`frames`) may take half of it, and leave that much less for
-those being served: the latter always have the other half.
+Requests that have not arrived completely (`frames`) may take half of the budget, and leave that
+much less for requests being served, which always have the other half.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Waiter(Protocol):
 
 
 class Budget:
-    """Counts bytes; connections that wait for room are notified when there is some."""
+    """Counts bytes, and notifies connections that wait for room."""
 
     def __init__(self, total: int, per_connection: int) -> None:
         self.total = total
@@ -63,10 +63,10 @@ class Budget:
 
     @property
     def reply_room(self) -> int:
-        """How large the next reply may be.
+        """The maximum size of the next reply.
 
-        A share of what is left, so that later ones get less, but never nothing: clients that do
-        not read their replies can slow others down, not stop them.
+        It is a share of what is left: later replies get less, but never nothing. Clients that do
+        not read their replies can slow others down, but not stop them.
         """
         return max((self.total - self.held) // 4, MIN_REPLY)
 

@@ -1,4 +1,4 @@
-"""A request being served, and what its connection asks of others: to serve, to meter, to limit."""
+"""A request being served, and the interfaces that its connection uses to serve, meter and limit."""
 
 from __future__ import annotations
 
@@ -62,20 +62,21 @@ class Call(msgspec.Struct, eq=False):
     # --- quotas: what a metered call does otherwise ---
 
     def charge(self) -> int:
-        """Count what the request has used. The throttle time for its reply, in milliseconds."""
+        """Charge what the request has used. Returns the throttle time for its reply, in
+        milliseconds."""
         return 0
 
     @property
     def fetch_room(self) -> int | None:
-        """How many bytes of records its reply may have; None: as many as are asked for."""
+        """The bytes of records that its reply may have; None: no limit."""
         return None
 
     def check_mutations(self, strict_since: int) -> None:
-        """Before a topic is changed: raises KafkaError if too many were, and the version of the
-        request is one that knows the error."""
+        """Call before a topic is changed. Raises KafkaError if the quota is exceeded and the
+        version of the request knows the error."""
 
     def count_mutations(self, partitions: int, strict_since: int) -> None:
-        """So many partitions were created or deleted."""
+        """Count partitions that were created or deleted."""
 
     @property
     def peer(self) -> str:
@@ -87,7 +88,7 @@ class Call(msgspec.Struct, eq=False):
 
     @property
     def is_from_worker(self) -> bool:
-        """Another worker asks, for what its clients need (coordinator/peers.py)."""
+        """Whether another worker asks on behalf of its clients (coordinator/peers.py)."""
         return self.connection.identity.role is Role.WORKER
 
 
@@ -114,11 +115,11 @@ class Metering(Protocol):
     def call(self, connection: Connection, header: RequestHeader, size: int) -> Call: ...
 
     def dispatched(self, call: Call) -> None:
-        """Its handler has returned; the reply may come later."""
+        """The handler has returned; the reply may come later."""
 
 
 class Limiter(Protocol):
-    """Says which connections are too many."""
+    """Decides which connections are too many."""
 
     def admit(
         self, connection: object, transport: asyncio.BaseTransport, ip: str, listener: Listener

@@ -1,7 +1,7 @@
 """A client's connection: frames in, replies out in the order of their requests.
 
-Replies completed in one turn of the event loop go out in one write.
-When it is read from, and when its requests are served, is in flow_control.py.
+Replies completed in one turn of the event loop go out in one write. flow_control.py decides when
+the connection is read from, and when its requests are served.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ PREAMBLE_KEY = PREAMBLE.key
 
 
 class Connection(Receiving):
-    # More attributes than instances can share the layout of without it: access would be slower.
-    # `__dict__` is for `serve_with` alone.
+    # There are more attributes than a shared instance layout holds: without slots, access would be
+    # slower. Only `serve_with` uses `__dict__`.
     __slots__ = (
         "__dict__",
         "_connections",
@@ -92,8 +92,8 @@ class Connection(Receiving):
         has a quota."""
         super().__init__(budget, max_frame, limiter)
         self.counters = counters or RequestCounters()
-        self._received_ns = 0  # when the frames that are being served came
-        self._receiving = False  # replies completed meanwhile go out at its end
+        self._received_ns = 0  # when the frames being served arrived
+        self._receiving = False  # replies completed meanwhile go out at the end
         self._dispatch = dispatch
         self._connections = connections
         self._out: list[Buffer] = []
@@ -102,7 +102,7 @@ class Connection(Receiving):
         self.listener = listener
         self.identity = Identity()
         self.routes: RequestCache[RequestRoute] = RequestCache()
-        self.may_write: set[str] = set()  # topics for which the authorizer was asked
+        self.may_write: set[str] = set()  # topics that the authorizer has allowed
         self.logins = logins
         self._max_frame = max_frame
         self.login: Login | None = None
@@ -115,7 +115,8 @@ class Connection(Receiving):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         self.last_active = self._loop.time()
         self._connections.add(self)
-        # Over a unix socket routers and workers send first for whom they speak (`_introduced`).
+        # Over a unix socket routers and workers first send the identity of their client
+        # (`_introduced`).
         identity = identify(transport, self.listener)
         if identity is None:
             self.abort()
@@ -210,7 +211,7 @@ class Connection(Receiving):
             if route is None or not route.serve(call, frame):
                 self._dispatch(call, frame)
         except Exception:
-            # Not raised further: the caller may be another connection, whose reply made room.
+            # Not raised: the caller may be another connection, whose reply made room.
             logger.exception("closing %s: serving its request failed", self.peer)
             self.abort()
             return
@@ -244,7 +245,7 @@ class Connection(Receiving):
             if logins is None or not logins.is_current(
                 identity.user, identity.revision, identity.token
             ):
-                self.abort()  # its session is over, and the router will hear of it
+                self.abort()  # the session is over; the router will be told
 
     # --- logging in ---
 
@@ -259,12 +260,11 @@ class Connection(Receiving):
         self.serve_with(self.login.serve)
 
     def expect_tokens(self, most: int) -> None:
-        """Requests and tokens of a login, of so many bytes."""
+        """Accept the frames of a login, of at most this many bytes."""
         self._frames.limit(MIN_TOKEN, most)
 
     def serve_with(self, serve: Callable[[bytearray], None] | None) -> None:
-        """Serve requests in another way than `_serve` does, which needs no branch for it; None: as
-        usual."""
+        """Replace `_serve`, so that it needs no branch for logins; None restores it."""
         if serve is None:
             self._frames.limit(MIN_REQUEST, self._max_frame)
             self.__dict__.pop("_serve", None)
@@ -272,7 +272,7 @@ class Connection(Receiving):
             self.__dict__["_serve"] = serve
 
     def take(self, header: RequestHeader, size: int) -> Call:
-        """A request that is served in such a way, and has to be answered."""
+        """Add a request that is served by such a replacement, and has to be answered."""
         call = Call(self, header, size, self._received_ns)
         self._calls.append(call)
         self._unanswered_bytes += size
@@ -280,16 +280,16 @@ class Connection(Receiving):
         return call
 
     def push(self, frame: bytes) -> None:
-        """Send what was not asked for; to a router."""
+        """Send a notice to a router."""
         self._out.append(frame)
         self._flush_soon()
 
     def know_software(self, software: tuple[str, str]) -> None:
-        """What the client says that it is: its name and version."""
+        """Remember the name and version that the client gave."""
         self.identity = msgspec.structs.replace(self.identity, software=software)
 
     def forget_routes(self) -> None:
-        """Who speaks here, or what they may do, has changed: every request is checked again."""
+        """Check every request again: the client's identity or its rights have changed."""
         self.routes = RequestCache()
         self.may_write.clear()
 
@@ -301,7 +301,7 @@ class Connection(Receiving):
     # --- replying ---
 
     def answered(self, call: Call) -> None:
-        """A call has its reply: send it, and the replies behind it that waited for it."""
+        """Send the reply of a call, and later replies that waited for it."""
         calls = self._calls
         if not calls or (parts := calls[0].parts) is None:
             return
@@ -359,7 +359,7 @@ class Connection(Receiving):
     # --- the end ---
 
     def drain(self) -> None:
-        """Serve no further request; close when those being served are answered."""
+        """Serve no further request, and close after the last reply."""
         self.closing = True
         self._end_mute()
         if self._transport is None:
@@ -376,7 +376,7 @@ class Connection(Receiving):
 
     @property
     def is_idle(self) -> bool:
-        """No request is being served; part of one may have been received."""
+        """Whether no request is being served; part of one may have been received."""
         return not self._calls
 
     def close_idle(self) -> None:
@@ -388,7 +388,7 @@ class Connection(Receiving):
             self.drain()
 
     def end(self) -> None:
-        """Hang up, whatever is being served; what is written already reaches the client."""
+        """Close now, whatever is being served. What was already written reaches the client."""
         self.closing = True
         if self._pieces is not None:
             self._pieces.discard()

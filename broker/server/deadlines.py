@@ -1,7 +1,7 @@
-"""Requests that must be answered by a certain time, with one timer for all of them.
+"""Deadlines of requests, with one timer for all of them.
 
-A timer per request would cost every request; this costs a sweep twice a second, and nothing while
-no request waits.
+A timer per request would cost every request. One timer costs a sweep twice a second, and nothing
+while no request waits.
 """
 
 from __future__ import annotations

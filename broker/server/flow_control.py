@@ -1,10 +1,10 @@
-"""When a client's connection is read from, and when its requests are served.
+"""Decides when a connection is read from, and when its requests are served.
 
 Back-pressure: a connection with too many bytes of unanswered requests, or whose client does not
-read its replies, is not read from until that has eased; the worker as a whole has a budget too.
+read its replies, is not read from until that has eased. The worker as a whole has a budget too.
 Unsent replies count against the budget: they make other clients' fetches smaller, but do not stop
-them. A client that has used more than its quota is muted: not read from, for as long as it takes.
-Requests that have not arrived whole, or wait to be served, count too (broker/net/frame_memory.py).
+them. A client that has exceeded its quota is muted: it is not read from for the throttle time.
+Frames that are incomplete, or wait to be served, count as well (broker/net/frame_memory.py).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ MAX_BACKLOG = 8  # frames received while the connection is held,
 MAX_BACKLOG_BYTES = 1 << 20  # or less if they are large
 MAX_SERVED_PER_TURN = 256  # frames, before other connections get their turn
 WRITE_HIGH_WATER = 1 << 20
-MUTED_CHECK_S = 1.0  # how long a client that hangs up while it is muted goes unnoticed
-# Why nothing is served although there is room; all of them are bits of `_held`.
+MUTED_CHECK_S = 1.0  # how long it may take to notice that a muted client has hung up
+# Reasons to serve nothing although there is room: the bits of `_held`.
 HELD, MUTED, YIELDS = 1, 2, 4
 
 
 class FlowControl(asyncio.BufferedProtocol):
-    """What a connection has received and not answered, and why it is not read from."""
+    """What a connection has received and not answered, and the reasons not to read from it."""
 
     __slots__ = (
         "_awaits_room",
@@ -76,7 +76,7 @@ class FlowControl(asyncio.BufferedProtocol):
 
     @abstractmethod
     def _serve(self, frame: bytearray) -> None:
-        """Serve a request: now, as nothing holds it up."""
+        """Serve a request now: nothing delays it."""
 
     def _pause(self) -> None:
         transport = self._transport
@@ -87,7 +87,8 @@ class FlowControl(asyncio.BufferedProtocol):
                 self._budget.wait(self)
 
     def _yield_turn(self) -> None:
-        """A client that pipelines requests that are answered at once could block the loop."""
+        """Give other connections a turn: a client that pipelines cheap requests could block the
+        loop."""
         self._served_this_turn = 0
         self._held |= YIELDS
         self._pause()
@@ -98,12 +99,12 @@ class FlowControl(asyncio.BufferedProtocol):
         self.ease(MAX_UNANSWERED - 1)
 
     def hold(self) -> None:
-        """Serve nothing more until `resume`. Reading goes on for a while, so that it is noticed
-        when the client disconnects."""
+        """Serve nothing more until `resume`. Reading continues for a while, to notice a
+        disconnect."""
         self._held |= HELD
 
     def resume_soon(self) -> None:
-        """Once the replies completed now are written."""
+        """Resume after the replies that are complete now have been written."""
         self._loop.call_soon(self.resume)
 
     def resume(self) -> None:
@@ -117,8 +118,8 @@ class FlowControl(asyncio.BufferedProtocol):
             self._serve_backlog()
 
     def mute(self, milliseconds: int) -> None:
-        """Serve nothing more for this long, and read at most one request: the client has used more
-        than its quota. Clients that do not wait by themselves are slowed down by it (KIP-219)."""
+        """Serve nothing for this long, and read at most one request: the client has exceeded its
+        quota. This slows down clients that do not wait by themselves (KIP-219)."""
         if self.closing:
             return
         now = self._loop.time()
@@ -134,9 +135,9 @@ class FlowControl(asyncio.BufferedProtocol):
         self._muted_timer = self._loop.call_later(wait, self._check_mute)
 
     def _check_mute(self) -> None:
-        """What a client sent before it hung up is served at once, and then its end is found: a
-        producer that wants no replies (acks=0) may be gone after its last batch. If the socket's
-        buffer is full, its end waits behind what was sent, until the mute is over."""
+        """If the client has hung up, serve at once what it sent before: a producer that wants no
+        replies (acks=0) may leave after its last batch. If the socket's buffer is full, its end is
+        noticed when the mute is over."""
         self.last_active = now = self._loop.time()
         if now < self._muted_until and not _has_hung_up(self._transport):
             self._time_mute(now)
@@ -151,7 +152,7 @@ class FlowControl(asyncio.BufferedProtocol):
             self._muted_timer = None
 
     def ease(self, most_calls: int = MAX_UNANSWERED // 2) -> None:
-        """Resume reading if there is room again, after serving what was received already."""
+        """Resume reading if there is room again, after serving what was already received."""
         if (
             not self._read_paused
             or self._held
@@ -187,11 +188,12 @@ class FlowControl(asyncio.BufferedProtocol):
 
     @abstractmethod
     def _count_memory(self, *, is_new: bool = False) -> None:
-        """Tell the budget what is held. `is_new`: of a frame that has just begun."""
+        """Tell the budget how much memory is held. `is_new`: a frame has just begun."""
 
     @property
     def is_receiving(self) -> bool:
-        """A client that does not read its replies is to blame itself for not being read from."""
+        """Whether the client is expected to send: one that does not read its replies is not
+        excused."""
         return not self._read_paused or self._write_paused
 
     @abstractmethod
@@ -226,7 +228,7 @@ class FlowControl(asyncio.BufferedProtocol):
 
     @property
     def paused_for(self) -> str:
-        """Why it is not served now, as metrics name it; empty: it is."""
+        """The reason why it is not served, as metrics name it; empty if it is served."""
         if self._held & MUTED:
             return "muted"
         if self._write_paused:

@@ -279,7 +279,7 @@ class Login:
         self._connection.serve_with(self._serve_after_end)
 
     def _serve_after_end(self, frame: bytearray) -> None:
-        """The first request after the session's end: a client may still log in again."""
+        """The first request after the end of the session: only a new login is accepted."""
         try:
             header = read_request_header(frame)
             if header.api_key == ApiKey.SASL_HANDSHAKE and header.api is not None:

@@ -1,16 +1,15 @@
-"""Requests of clients that have a quota: what they use is counted, and their replies say how long
-to wait.
+"""Requests of clients that have a quota: counts their usage, and sets the throttle time of replies.
 
     Produce      its bytes, once they are on their way to the log; the reply goes out at once
     Fetch        the bytes of its reply; over the limit, the reply is empty instead
     all others   the time the event loop works for them, and the partitions they create or delete
 
 Produce and Fetch are charged for their time as well. After a reply with a throttle time the
-connection is muted (KIP-219): not every client waits by itself, librdkafka does not.
+connection is muted (KIP-219), because some clients, such as librdkafka, do not wait by themselves.
 
 Time is measured with two readings of the clock for each step: from the arrival of a request until
-its handler returns, and while the coroutine of a handler runs. What is done later in callbacks
-(the end of an append, a fetch that was parked) is not counted.
+its handler returns, and while the coroutine of a handler runs. Work in later callbacks (the end of
+an append, a parked fetch) is not counted.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class MeteredCall(Call, eq=False, kw_only=True):
 
     usages: Usages
     user: str
-    started: float  # when the step began that the event loop is in; 0 between steps
-    spent: float = 0  # seconds, and not charged yet
+    started: float  # the start of the current step; 0 between steps
+    spent: float = 0  # seconds that are not charged yet
     is_charged: bool = False
     is_counted: bool = False  # the bytes of a Produce
     mutations_wait: int = 0
@@ -54,7 +53,7 @@ class MeteredCall(Call, eq=False, kw_only=True):
         self.started = _clock()
 
     def step_ends(self) -> None:
-        """What the step took after the reply was made counts too, without a wait."""
+        """Time spent after the reply was made counts too, but causes no wait."""
         now = _clock()
         spent, self.started = now - self.started, 0
         if not self.is_charged:
@@ -63,7 +62,8 @@ class MeteredCall(Call, eq=False, kw_only=True):
             usage.was_busy(spent, now * 1000)
 
     def _usage(self, now: float) -> ClientUsage | None:
-        """Now, and not when the request came: quotas may have changed, and rates been dropped."""
+        """Looked up each time: quotas may have changed since the request came, and rates been
+        dropped."""
         return self.usages.of(self.user, self.header.client_id or "", now)
 
     def _time_used(self, now: float) -> float:
@@ -98,7 +98,7 @@ class MeteredCall(Call, eq=False, kw_only=True):
                 self._count_bytes(usage, now)
 
     def _count_bytes(self, usage: ClientUsage, now: float) -> None:
-        """Of a Produce. When it came, and not when it is appended: librdkafka sends any number of
+        """Count a Produce when it arrives, not when it is appended: librdkafka sends any number of
         requests without waiting for replies, and all of them would be served before one counts."""
         if not self.is_counted:
             self.is_counted = True
@@ -118,7 +118,7 @@ class MeteredCall(Call, eq=False, kw_only=True):
         Call.reply(self, message)
 
     def no_reply(self) -> None:
-        """Its bytes count, its time does not: as in Kafka."""
+        """The bytes count, the time does not, as in Kafka."""
         now = _clock() * 1000
         usage = self._usage(now)
         if usage is not None:
@@ -183,7 +183,7 @@ class MeteredCall(Call, eq=False, kw_only=True):
 
 
 class ClientMetering:
-    """What connections ask while there is any quota for clients."""
+    """Meters the connections of a worker, while any client has a quota."""
 
     def __init__(self, usages: Usages) -> None:
         self._usages = usages
@@ -211,7 +211,7 @@ class ClientMetering:
 
 
 def timed(serving: Awaitable[T], call: Call) -> Awaitable[T]:
-    """`serving` as it is, but the steps of its coroutine are charged to the call."""
+    """Run `serving`, and charge the steps of its coroutine to the call."""
     assert isinstance(call, MeteredCall)
     return _Timed(serving, call)
 

@@ -1,9 +1,9 @@
 """Writing to a TLS transport in pieces.
 
-uvloop encrypts all that it is given at once, and passes it on to the socket's own transport, whose
-backlog it does not count: a client that does not read would hold each reply twice, as a copy that
-no budget counts. What waits here is not encrypted yet, shares its memory with the tail cache, and
-counts as unsent.
+uvloop encrypts everything it is given at once, and passes it to the socket's own transport, whose
+backlog it does not count: for a client that does not read, each reply would be held twice, once as
+a copy that no budget counts. Data that waits here is not encrypted yet, shares its memory with the
+tail cache, and counts as unsent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PIECE = 256 * 1024
 
 
 class PiecewiseWriter:
-    """Between a connection and its transport: the connection passes on what is paused."""
+    """Between a connection and its transport. The connection passes on when to pause and resume."""
 
     __slots__ = ("_is_paused", "_size", "_transport", "_waiting")
 
@@ -33,7 +33,7 @@ class PiecewiseWriter:
 
     @property
     def unsent(self) -> int:
-        """Bytes, as far as they are known: the socket's transport has some more, up to a piece."""
+        """Bytes that are known to be unsent. The socket's transport may have up to a piece more."""
         return self._size + self._transport.get_write_buffer_size()
 
     def write(self, parts: list[Buffer]) -> None:
@@ -42,7 +42,7 @@ class PiecewiseWriter:
         self._go_on()
 
     def pause(self) -> None:
-        """Enough is encrypted; called while a piece is written."""
+        """Stop: enough is encrypted. Called while a piece is written."""
         self._is_paused = True
 
     def resume(self) -> None:

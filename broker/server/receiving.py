@@ -1,8 +1,8 @@
-"""What a connection has received of requests that are not served yet, and the memory it takes.
+"""The memory of requests that a connection has received and not served yet.
 
-Whole frames wait in the backlog; of the last one a part may have arrived. Both count against the
-worker's budget. A frame that needs more memory than there is waits for it, and the connection is
-not read from; one whose client does not keep pace while others wait is closed.
+Complete frames wait in the backlog; the last frame may be incomplete. Both count against the
+worker's budget. If a frame needs more memory than there is, the connection waits and is not read
+from. A connection whose client does not keep pace while others wait is closed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Receiving(FlowControl):
         self.abort()
 
     def _drop_received(self) -> None:
-        """The connection is over."""
+        """Free everything: the connection is over."""
         self._budget.frames.release(self)
         self._claims_memory = self._awaits_room = False
         self._backlog.clear()

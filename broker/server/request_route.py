@@ -1,7 +1,7 @@
-"""How repeated requests of a connection are served without decoding them.
+"""Serves repeated requests of a connection without decoding them.
 
-The handler of the first one returns a `RequestRoute`. If the client writes the request as we would,
-the connection keeps the route in its cache and lets it serve the requests that match.
+The handler of the first request returns a `RequestRoute`. If the client encodes the request as this
+code does, the connection caches the route and lets it serve the requests that match.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class RequestRoute(RequestPattern, ABC):
         self.request = request
 
     def learn(self, frame: bytearray) -> bool:
-        """Match requests like this one from now on. False: it is written in an unusual way (with
-        tagged fields, for instance), so the place of its fields is not known."""
+        """Match requests like this one from now on. Returns False if it is encoded in an unusual
+        way, for instance with tagged fields, so that the positions of its fields are unknown."""
         header = self.header
         assert header.api is not None
         canonical = request_frame(
@@ -60,12 +60,12 @@ class RequestRoute(RequestPattern, ABC):
 
     @abstractmethod
     def varying(self, canonical: bytes) -> tuple[int, int]:
-        """Where in the frame of `request` the bytes begin and end that differ each time."""
+        """The start and end of the bytes in the frame of `request` that differ each time."""
 
     def answer(self, frame: bytearray) -> bytes | None:
-        """The whole reply, when it can be given at once and without a `Call`; else None."""
+        """The whole reply, if it can be given at once and without a `Call`; otherwise None."""
         return None
 
     @abstractmethod
     def serve(self, call: Call, frame: bytearray) -> bool:
-        """False when the rest is not as expected: then the request has to be decoded."""
+        """Returns False if the rest is not as expected: then the request has to be decoded."""

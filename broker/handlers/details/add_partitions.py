@@ -1,7 +1,7 @@
-"""An AddPartitionsToTxn being served: its transactions are asked at the same time.
+"""An AddPartitionsToTxn request: its transactions are served at the same time.
 
-If one partition of a transaction cannot be part of any, none of them is added. Another worker names
-topics by id, has checked them, and gets the transaction's number.
+If one partition of a transaction is refused, none of them is added. Another worker names topics by
+id, has checked them, and gets the transaction's number.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from moldau.broker.wire.messages.add_partitions_to_txn import (
 
 FIRST_VERSION_WITH_MANY = 4
 
-Spot = tuple[int, int]  # of a partition in a transaction of the request: topic and partition
+RequestPosition = tuple[int, int]  # position of the topic in the request, and partition
 
 
-class Wanted(NamedTuple):
+class TransactionRequest(NamedTuple):
     """One transaction of a request."""
 
     transactional_id: str
@@ -41,13 +41,13 @@ class Wanted(NamedTuple):
 
 
 class AddCall:
-    """A request, answered when all of its transactions are."""
+    """A request. The reply is sent when all of its transactions are answered."""
 
     def __init__(
         self,
         broker: Broker,
         call: Call,
-        wanted: list[Wanted],
+        wanted: list[TransactionRequest],
         denied: frozenset[str] = frozenset(),
     ) -> None:
         """`denied`: topics that the client may not write."""
@@ -69,9 +69,9 @@ class AddCall:
         for index in range(len(self._wanted)):
             self.done(index, {}, error)
 
-    def _add(self, index: int, one: Wanted) -> None:
-        places: dict[Spot, TxnPartition] = {}
-        refused: dict[Spot, ErrorCode] = {}
+    def _add(self, index: int, one: TransactionRequest) -> None:
+        places: dict[RequestPosition, TxnPartition] = {}
+        refused: dict[RequestPosition, ErrorCode] = {}
         for at, topic in enumerate(one.topics):
             for partition in topic.partitions:
                 found = self._place(topic, partition)
@@ -83,7 +83,7 @@ class AddCall:
             self.done(index, refused, ErrorCode.OPERATION_NOT_ATTEMPTED)
             return
         event = Add(
-            AddReplyHandle(self, index, places),
+            AddReply(self, index, places),
             one.producer_id,
             one.producer_epoch,
             tuple(places.values()),
@@ -109,9 +109,13 @@ class AddCall:
         return TxnPartition(known.name, known.topic_id, partition)
 
     def done(
-        self, index: int, errors: dict[Spot, ErrorCode], others: ErrorCode, number: int = NO_NUMBER
+        self,
+        index: int,
+        errors: dict[RequestPosition, ErrorCode],
+        others: ErrorCode,
+        number: int = NO_NUMBER,
     ) -> None:
-        """A transaction is answered: errors of some partitions, and that of all others."""
+        """A transaction is answered: `errors` of some partitions, and the error of all others."""
         shown = number if self._call.is_from_worker else NO_NUMBER
         self._results[index] = [
             AddPartitionsToTxnTopicResult(
@@ -144,12 +148,14 @@ class AddCall:
         )
 
 
-class AddReplyHandle:
-    """What a transactional id calls with the answer."""
+class AddReply:
+    """The coordinator calls it with the answer."""
 
     __slots__ = ("_adding", "_index", "_places")
 
-    def __init__(self, adding: AddCall, index: int, places: dict[Spot, TxnPartition]) -> None:
+    def __init__(
+        self, adding: AddCall, index: int, places: dict[RequestPosition, TxnPartition]
+    ) -> None:
         self._adding = adding
         self._index = index
         self._places = places
@@ -157,8 +163,8 @@ class AddReplyHandle:
     def answered(self, answer: Answer) -> None:
         assert isinstance(answer, AddAnswer)
         errors = {
-            spot: ErrorCode.TRANSACTION_ABORTABLE  # asked for in v4 and later only
-            for spot, place in self._places.items()
+            position: ErrorCode.TRANSACTION_ABORTABLE  # asked for in v4 and later only
+            for position, place in self._places.items()
             if place in answer.missing
         }
         self._adding.done(self._index, errors, answer.error, answer.number)

@@ -1,7 +1,7 @@
-"""Whether a client may do what its request asks for; and what it may do at all (KIP-430).
+"""Checks whether a client may do what it requests, and lists what it may do (KIP-430).
 
-Without an authorizer each question costs one comparison. A denial that a client asked for goes
-into the audit; what is merely left out of a list does not.
+Without an authorizer a check costs one comparison. A denied request is audited; a resource that is
+merely left out of a list is not.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def check_allowed(
 
 
 def check_foreign_stream(broker: Broker, call: Call, operation: Operation, topic: str) -> None:
-    """A topic over a stream of its creator's choice reaches keys that are not Moldau's: for super
-    users and the operator only. Raises KafkaError."""
+    """Only super users and the operator may create a topic over a stream that they name: it reaches
+    keys that are not Moldau's. Raises KafkaError."""
     authorizer = broker.authorizer
     if not authorizer.is_enabled or authorizer.is_super_user(call.identity):
         return
@@ -109,7 +109,7 @@ def is_cluster_denied(broker: Broker, call: Call, operation: Operation) -> bool:
 def is_hidden(
     broker: Broker, call: Call, operation: Operation, resource: ResourceType, name: str
 ) -> bool:
-    """`is_denied` where nothing was asked for by name, or something else may allow it too."""
+    """Like `is_denied`, without an audit: for lists, and where another right may suffice."""
     authorizer = broker.authorizer
     return authorizer.is_enabled and not authorizer.allows(call.identity, operation, resource, name)
 
@@ -128,7 +128,7 @@ def log_denial(
 
 
 def operations(broker: Broker, call: Call, resource: ResourceType, name: str) -> int:
-    """What the client may do with a resource: a bit for each operation that it has."""
+    """The operations that the client may do with a resource, one bit each."""
     authorizer = broker.authorizer
     if not authorizer.is_enabled:
         return _ALL_OPERATIONS[resource]
@@ -141,7 +141,7 @@ def operations(broker: Broker, call: Call, resource: ResourceType, name: str) ->
 
 
 def cluster_operations(broker: Broker, call: Call) -> int:
-    """None without DESCRIBE, as in Kafka."""
+    """No operation without DESCRIBE, as in Kafka."""
     if is_cluster_hidden(broker, call, Operation.DESCRIBE):
         return 0
     return operations(broker, call, CLUSTER, CLUSTER_NAME)

@@ -1,12 +1,12 @@
-"""Reading several logs for one Fetch, and waiting until there is enough (Kafka's DelayedFetch).
+"""Reads several logs for one Fetch, and waits until there is enough (Kafka's DelayedFetch).
 
-    start     every log is loaded and, where this worker is not notified of appends, up to date
-    collect   read each from the tail cache, else from the store; enough: done
+    start     wait until every log is loaded and, without notices of appends, brought up to date
+    collect   read each log from the tail cache or the store; done if that is enough
     park      wait for appends to any of the logs, then collect again; the timer only ends the wait
 
-A waiting fetch is woken by appends, never by a poll. With read_committed everything ends at the
-last stable offset instead of the high watermark, and what is read comes with a list of the aborted
-transactions that reach into it; consumers skip their records.
+Appends wake a waiting fetch; nothing polls. With read_committed a log ends at its last stable
+offset instead of its high watermark, and the reply lists the aborted transactions among the
+records, which consumers skip.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNKNOWN_BOUNDS: Bounds = (-1, -1, -1, -1)
 
 
 class PartitionRead:
-    """One partition of a fetch: what is asked for, and what came of it."""
+    """One partition of a fetch: the request and its result."""
 
     __slots__ = (
         "aborted", "bounds", "diverging", "epoch", "error", "fetched_epoch", "limit", "log",
@@ -44,9 +44,9 @@ class PartitionRead:
     ) -> None:
         self.offset = offset
         self.limit = limit
-        self.epoch = epoch  # the leader epoch the client believes the log to be in
-        self.fetched_epoch = fetched_epoch  # that of the last record it has
-        self.diverging = UNDEFINED  # epoch and end offset: what it has beyond is not in the log
+        self.epoch = epoch  # the leader epoch that the client knows
+        self.fetched_epoch = fetched_epoch  # the epoch of the client's last record
+        self.diverging = UNDEFINED  # epoch and end: later records of the client are not in the log
         self.log: Log | None = None  # None when there is nothing to read: see `error`
         self.error: int = 0
         self.bounds = UNKNOWN_BOUNDS
@@ -70,8 +70,8 @@ class PartitionRead:
         records: list[Buffer],
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """All at once: records without their list would be returned although they were aborted,
-        should the wait end before the list is there."""
+        """Set all of it together: if the wait ended in between, aborted records would be returned
+        without the list that marks them."""
         self.bounds = bounds
         self.records = records
         self.aborted = aborted
@@ -94,7 +94,7 @@ Reply = Callable[[Broker, Call, FetchRequest, list[PartitionRead]], None]
 
 
 class DelayedFetch:
-    """One Fetch request, from its arrival to its reply (a `FetchClient` for its logs)."""
+    """One Fetch request, from its arrival to its reply. To its logs it is a `FetchClient`."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class DelayedFetch:
         self.reads_committed = request.isolation_level == READ_COMMITTED
         self._limit = max(min(request.max_bytes, broker.fetch_max_bytes), 0)
         self._min_bytes = request.min_bytes
-        if call.is_metered and (room := call.fetch_room) is not None:  # no more would be sent
+        if call.is_metered and (room := call.fetch_room) is not None:  # the quota allows no more
             self._limit = min(self._limit, room)
             self._min_bytes = min(self._min_bytes, room)
         self._size = 0
         self._pending = 0
         self._finished = False
-        self._is_outdated = False  # a log was trimmed or compacted while we read it
+        self._is_outdated = False  # a log was trimmed or compacted meanwhile
         self._known_before = 0  # bytes of its logs when reading began
         self._seen_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -156,7 +156,7 @@ class DelayedFetch:
             self._collect()
 
     def _collect(self) -> None:
-        """Read every partition: at once from the tail cache, else from the store."""
+        """Read every partition, from the tail cache if possible, otherwise from the store."""
         self._known_before = self._bytes_known()
         self._size = 0
         committed = self.reads_committed
@@ -169,7 +169,7 @@ class DelayedFetch:
             log = read.log
             if log is None:
                 continue
-            # Now that it is loaded: each time, as it may have lost its end while we waited.
+            # Each time, since the log may have lost its end while the fetch waited.
             if read.epoch != NO_EPOCH and read.epoch != log.leader_epoch:
                 read.fail(epoch_error(log, read.epoch))
                 read.epoch = log.leader_epoch
@@ -181,7 +181,7 @@ class DelayedFetch:
             offset = read.offset
             if not start <= offset <= end:
                 read.fail(ErrorCode.OFFSET_OUT_OF_RANGE)
-                read.bounds = bounds  # where the log begins and ends now, which Kafka leaves out
+                read.bounds = bounds  # the current bounds, which Kafka leaves out
                 continue
             reader = log.reader_for(self)
             readable = last_stable_offset if committed else high_watermark
@@ -255,7 +255,7 @@ class DelayedFetch:
         elif (
             self._size >= self._min_bytes
             or self._request.max_wait_ms <= 0
-            or self._call.connection.closing  # draining, or lost: no append would wake us
+            or self._call.connection.closing  # draining or lost: no append would wake the fetch
             or any(read.log is None for read in self._reads)
         ):
             self.finish()
@@ -279,9 +279,9 @@ class DelayedFetch:
         self._wait_for_appends()
         for read in self._reads:
             if read.log is not None:
-                self._broker.logs.watch(read.log)  # tailing may have ended while we read
+                self._broker.logs.watch(read.log)  # tailing may have ended meanwhile
         if self._bytes_known() != self._known_before:
-            self._woken()  # something was appended while we read
+            self._woken()  # something was appended meanwhile
 
     def _wait_for_appends(self) -> None:
         for read in self._reads:
@@ -298,7 +298,7 @@ class DelayedFetch:
             return
         if any(read.log is not None and not read.log.is_loaded for read in self._reads):
             self._stop_waiting()
-            self.start()  # which finds out what is gone, and replies at once
+            self.start()  # it finds the deleted logs, and replies at once
         elif self._bytes_known() - self._seen_bytes >= self._min_bytes:
             self._stop_waiting()
             self._collect()
@@ -307,7 +307,7 @@ class DelayedFetch:
 
     def _waited_long_enough(self) -> None:
         if self._broker.settings.workers > 1:
-            # Should a notice ever have been lost, the client's next fetch sees the new end.
+            # In case a notice was lost: the client's next fetch sees the new end.
             for read in self._reads:
                 if read.log is not None:
                     read.log.look()
@@ -329,12 +329,12 @@ class DelayedFetch:
             self._broker.parked.discard(self)
 
     def finish(self) -> None:
-        """Reply with what there is."""
+        """Reply with what was found."""
         if not self._finished:
             self._finished = True
             self._unpark()
             if self._parked_ns:
-                # How long it waited for records is not how long it took.
+                # The wait for records does not count as the duration of the request.
                 waited = loop_clock.read() - self._parked_ns
                 self._call.received_ns += waited
                 self._call.connection.counters.fetch_wait.observe(waited)
@@ -342,7 +342,7 @@ class DelayedFetch:
 
 
 def _end_of(batches: Buffer) -> int:
-    """The offset behind the last of some batches."""
+    """The offset after the last batch."""
     end = -1
     for header in headers(batches):
         end = header.next_offset

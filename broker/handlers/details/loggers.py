@@ -1,7 +1,7 @@
-"""The loggers of a broker as a resource of configurations (KIP-412): described, and levels set.
+"""The loggers of a broker as a configuration resource (KIP-412): describes them, and sets levels.
 
-A broker answers for itself only, as in Kafka. Where all workers are advertised as one broker, a
-change reaches all of them.
+A broker answers for itself only, as in Kafka. If all workers are advertised as one broker, a change
+reaches all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from moldau.broker.settings.kafka import ConfigEntry, ConfigOperation, ConfigSou
 from moldau.broker.store.topics import Change
 from moldau.broker.wire.messages.incremental_alter_configs import AlterableConfig
 
-CHANGE = "loggers"  # the kind of change; its name is what is set, as JSON
+CHANGE = "loggers"  # the kind of change; the name of such a change is the new levels as JSON
 _DOCUMENTATION = f"The level of this logger: {', '.join(LEVELS)}. It lasts until the worker ends."
 _decode = msgspec.json.Decoder(dict[str, str | None]).decode
 
@@ -57,7 +57,7 @@ async def alter(
 
 
 def apply(broker: Broker, change: Change) -> None:
-    """What another worker was told."""
+    """Apply a change that another worker announced."""
     broker.log_levels.change(_decode(change.name))
 
 

@@ -11,7 +11,7 @@ from moldau.broker.log.topics import INTERNAL, NEVER_TOPICS, Topic
 from moldau.broker.store_loss.epochs import NO_EPOCH
 from moldau.broker.wire.schema import NO_UUID
 
-NO_LEADER = -1  # of a partition whose leader cannot be named just now
+NO_LEADER = -1  # the leader of a partition that has none at the moment
 
 
 def unknown_topic(topic_id: bytes) -> KafkaError:
@@ -56,12 +56,12 @@ def check_epoch(log: Log, current_leader_epoch: int) -> None:
         raise KafkaError(epoch_error(log, current_leader_epoch), text)
 
 
-# A topic of a request, None if there is none, or why that is not known.
+# A topic of a request; None if it does not exist; a fault if it could not be looked up.
 Found = Topic | StoreFault | None
 
 
 async def find_topics(broker: Broker, names: Iterable[str]) -> dict[str, Found]:
-    """The topics of a request by name: any number of them, with few questions to the store."""
+    """The topics of a request by name, with few commands to the store."""
     wanted = list(dict.fromkeys(names))
     found: Sequence[Found]
     try:
@@ -87,7 +87,7 @@ def check_found(found: Found, partition: int) -> Topic:
 
 
 async def current_log(broker: Broker, found: Found, partition: int) -> Log:
-    """The log, up to date; raises KafkaError or a StoreFault."""
+    """The log, brought up to date. Raises KafkaError or a StoreFault."""
     topic = check_found(found, partition)
     log = broker.logs.log_for(topic, partition)
     await log.current()

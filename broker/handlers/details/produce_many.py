@@ -32,7 +32,7 @@ FIRST_VERSION_THAT_ADDS_PARTITIONS = 12  # to the transaction of their producer
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_WITH_CONCURRENT = 12
 
-# The coordinator cannot be asked right now: clients know these of their own requests to it only.
+# The coordinator cannot be asked. Clients expect these errors only from requests to it.
 _UNAVAILABLE = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -41,7 +41,7 @@ _UNAVAILABLE = (
 
 
 class ProduceCall:
-    """Any Produce request: replies when every partition has its answer."""
+    """Any Produce request. The reply is sent when every partition has its answer."""
 
     __slots__ = (
         "appends", "broker", "call", "deadline", "denied", "failed", "missing", "request",
@@ -55,7 +55,7 @@ class ProduceCall:
         request: ProduceRequest,
         denied: frozenset[int] = frozenset(),
     ) -> None:
-        """`denied`: which of its topics the client may not write."""
+        """`denied`: the positions of topics that the client may not write."""
         self.denied = denied
         self.broker = broker
         self.call = call
@@ -67,7 +67,7 @@ class ProduceCall:
         self.deadline = broker.loop_time() + request.timeout_ms / 1000
 
     def is_large(self, topics: list[Topic | None]) -> bool:
-        """Would `admit_all` hold the event loop for long?"""
+        """Whether `admit_all` would block the event loop for long."""
         return any(
             topic is not None and is_large(item.records, topic.config)
             for topic, data in zip(topics, self.request.topic_data, strict=True)
@@ -75,7 +75,7 @@ class ProduceCall:
         )
 
     def unpacked_room(self, topics: list[Topic | None]) -> int:
-        """How many bytes the largest of its batches may unpack to: they are unpacked in turn."""
+        """The bytes that the largest batch may unpack to: batches are unpacked one by one."""
         return max(
             (
                 unpacked_room(item.records, topic.config)
@@ -89,9 +89,9 @@ class ProduceCall:
     def admit_all(
         self, topics: list[Topic | None], *, at_once: bool = False
     ) -> list[Admitted | KafkaError]:
-        """Each batch of the request as it may be appended, or why it may not. Pure.
+        """Validate each batch: returns it as it may be appended, or the error. Pure.
 
-        `at_once`: in the event loop; raises UnpacksLarge when that would take too long.
+        `at_once`: run in the event loop; raises UnpacksLarge if that would take too long.
         """
         outcomes: list[Admitted | KafkaError] = []
         version, now = self.call.header.api_version, now_ms()
@@ -152,7 +152,7 @@ class ProduceCall:
         self.failed = True
 
     def participation(self, header: BatchHeader) -> Participation | None:
-        """Of a batch in a transaction."""
+        """The part that a batch has in a transaction; None if it is in none."""
         transactional_id = self.request.transactional_id
         if transactional_id is None or not header.attributes & TRANSACTIONAL:
             return None
@@ -168,7 +168,7 @@ class ProduceCall:
             self._finish()
 
     def time_out(self) -> None:
-        """Fail what has no answer yet. What is in flight stays there until its outcome is known."""
+        """Fail what has no answer. Appends in flight stay until their outcome is known."""
         late = StoreTimeout("the store did not answer in time")
         for append in self.appends:
             if not append.is_answered:
@@ -177,7 +177,7 @@ class ProduceCall:
         self._finish()
 
     def _finish(self) -> None:
-        self.appends.clear()  # they refer to us: a cycle would keep the batches alive
+        self.appends.clear()  # they refer to this object: a cycle would keep the batches alive
         if self.request.acks != 0:
             self.call.reply(self.response)
         elif self.failed:
@@ -188,7 +188,7 @@ class ProduceCall:
 
 
 class PartitionAppend(Append):
-    """One partition's batch of a request with several, or of one that wants no answer."""
+    """The batch of one partition, in a request with several or without a reply."""
 
     __slots__ = ("answer", "append_time", "is_answered", "log", "owner", "participation")
 
@@ -226,7 +226,7 @@ class PartitionAppend(Append):
 
 
 def _error_for_version(fault: BaseException, version: int) -> BaseException:
-    """What a transactional producer gets: retriable where it should send the batch again."""
+    """The error for a transactional producer: retriable if it should send the batch again."""
     if not isinstance(fault, KafkaError):
         return fault
     code = fault.code

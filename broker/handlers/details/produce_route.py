@@ -1,9 +1,9 @@
 """Produce requests with a single batch that want a response: the hot path.
 
-Most producers send the same request again and again, but for its correlation id and its batch:
-same client, same topic, same partition. The connection keeps a `ProduceRoute` for them; requests
-that match it are appended without decoding header or request and without any look-up. From arrival
-to response a request is one object (`SingleAppend`).
+Most producers repeat the same request, apart from its correlation id and its batch: same client,
+same topic, same partition. The connection keeps a `ProduceRoute` for them. Requests that match it
+are appended without decoding them and without any look-up. From arrival to response a request is
+one object (`SingleAppend`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_TAGS = b"\0\0\0"  # after the batch in a flexible version: no structure has t
 
 
 def replicas_wanted(acks: int, topic: Topic) -> int:
-    """How many replicas of the store must have a batch at least before it is acknowledged."""
+    """The number of the store's replicas that must have a batch before it is acknowledged."""
     return topic.config.min_insync_replicas - 1 if acks == ALL_REPLICAS else 0
 
 
@@ -143,7 +143,7 @@ class ProduceRoute(RequestRoute):
             self._append(call, *admitted)
 
     def _hold_and_start(self, call: Call, records: Buffer | list[Buffer] | None) -> None:
-        # What comes after it must not be appended before it.
+        # Later requests of the connection must not overtake it.
         call.connection.hold()
         self.broker.logs.spawn(self._start_large(call, records))
 
@@ -158,7 +158,7 @@ class ProduceRoute(RequestRoute):
         except KafkaError as refusal:
             self.refuse(call, refusal)
         except Exception:
-            call.connection.abort()  # a bug: the client sees a closed connection, and retries
+            call.connection.abort()  # a bug: the client's connection is closed, and it retries
             raise
         finally:
             call.connection.resume()
@@ -183,7 +183,7 @@ class ProduceRoute(RequestRoute):
 
 
 class SingleAppend(Append):
-    """The append of a request for one partition, and the call it answers."""
+    """The append of a request for one partition, and its reply."""
 
     __slots__ = ("call", "deadline", "route")
 

@@ -1,8 +1,8 @@
-"""Sessions that are over because the user was removed or has another password, or because the
-delegation token they began with was removed or has expired.
+"""ENDED_SESSIONS: ends sessions when their user is removed or gets another password, or when their
+delegation token is removed or expires.
 
-This worker closes its connections of such users, and tells the routers, which close theirs: a
-router's client may not have a connection to any worker at the moment.
+The worker closes its own connections, and tells the routers, which close theirs: a router's client
+may have no connection to any worker at the moment.
 """
 
 from __future__ import annotations

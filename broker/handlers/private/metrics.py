@@ -1,6 +1,6 @@
-"""What a worker reports when it is asked for its metrics (broker/metrics/document.py).
+"""METRICS: collects the metrics and tables of a worker (broker/metrics/document.py).
 
-Made in slices, so that thousands of groups and partitions do not hold up requests.
+It works in slices, so that thousands of groups and partitions do not delay requests.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from moldau.broker.server.budget import Budget
 from moldau.broker.server.connection import Connection
 from moldau.broker.store.store import Store
 
-TURN_NS = 2_000_000  # how long requests wait for a part of a report
-# Logs unused since the worker started: loaded for their bounds, so many at a time.
+TURN_NS = 2_000_000  # how long a slice delays requests
+# Logs that were not used since the start are loaded for their bounds, this many at a time.
 LOADED_AT_A_TIME = 64
 LOAD_PATIENCE_S = 0.5
 MAX_PENDING_SERIES = 10_000
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class Telemetry(Protocol):
-    """What clients have measured themselves."""
+    """The metrics that clients pushed."""
 
     def rows(self) -> list[ClientRow]: ...
 
@@ -66,7 +66,7 @@ class MetricsCollector:
         access: Callable[[], list[Family]],
         telemetry: Telemetry | None = None,
     ) -> None:
-        """`telemetry`: None where clients are not asked for their own metrics."""
+        """`telemetry`: None if clients are not asked for metrics."""
         self._worker = worker
         self._store = store
         self._topics = topics
@@ -135,7 +135,7 @@ class MetricsCollector:
         ]  # fmt: skip
 
     async def _store_families(self) -> list[Family]:
-        """Of the server, asked by one worker for all."""
+        """Facts about the server. One worker reports them for all."""
         try:
             facts = await self._store.facts()
         except MoldauError:
@@ -176,7 +176,7 @@ class MetricsCollector:
 
     async def _partition_rows(self, logs: Collection[Log]) -> list[PartitionRow]:
         unknown = [log for log in logs if not (log.is_loaded and log.is_watched)]
-        with contextlib.suppress(TimeoutError):  # what is not known in time is left out
+        with contextlib.suppress(TimeoutError):  # partitions that take longer are left out
             async with asyncio.timeout(LOAD_PATIENCE_S):
                 for at in range(0, len(unknown), LOADED_AT_A_TIME):
                     some = unknown[at : at + LOADED_AT_A_TIME]
@@ -231,8 +231,8 @@ class MetricsCollector:
 
 
 def _appended_families(logs: Collection[Log]) -> list[Family]:
-    """What was ever appended to the partitions that this worker leads, also by other workers: the
-    logs know it, so that nothing is counted when they grow."""
+    """Totals of the partitions that this worker leads, including appends of other workers. The logs
+    keep them, so the hot path counts nothing."""
     sizes: dict[str, int] = {}
     records: dict[str, int] = {}
     for log in logs:
@@ -267,7 +267,7 @@ async def _pending_family(logs: Collection[Log]) -> Family:
 
 
 async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, with a turn for everybody else every two milliseconds."""
+    """Yield the items, and give other tasks a turn every two milliseconds."""
     until = time.perf_counter_ns() + TURN_NS
     for item in items:
         yield item

@@ -1,4 +1,4 @@
-"""The leader's answer to how many records groups are behind (broker/private/record_counts.py)."""
+"""RECORD_COUNTS: the leader counts how many records groups are behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moldau.broker.log.logs import Logs
 from moldau.broker.log.topics import Topics
 from moldau.broker.private.table import MAX_BEHIND, UNKNOWN, Behind, Counts
 
-MAX_RECORDS = 50_000  # that are counted one by one for a question
+MAX_RECORDS = 50_000  # counted one by one for a request
 COUNTING_S = 0.4
 
 

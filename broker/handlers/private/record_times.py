@@ -1,7 +1,7 @@
-"""The leader's answer to when records were made (broker/private/record_times.py).
+"""RECORD_TIMES: the leader looks up when records were produced.
 
-From the header of the batch that holds the record: its first timestamp, so that nothing has to be
-decompressed. Mostly from the tail cache; a few for each question from the store.
+The time is the first timestamp in the header of the record's batch, so nothing is decompressed.
+Most batches are in the tail cache; a few for each request are read from the store.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from moldau.broker.wire.batch import (
 )
 
 MAX_STORE_READS = 32
-READING_S = 0.25  # how long the store is read from
+READING_S = 0.25  # for reading from the store
 
 
 class _Nobody(NamedTuple):
-    """Reads like a client that is in no group."""
+    """Reads logs like a client without a group."""
 
     client_id: str = ""
     client_host: str = ""
@@ -87,14 +87,14 @@ async def _from_store(reader: FetchReader, offset: int) -> int | None:
 
 
 def _time_of(batches: list[Buffer]) -> int:
-    """Of the first record of the first batch."""
+    """The timestamp of the first record."""
     if not batches:
         return NO_TIMESTAMP
     try:
         header = read_header(batches[0])
     except CorruptBatch:
         return NO_TIMESTAMP
-    # With these the first timestamp of the header means something else.
+    # These attributes give the first timestamp another meaning.
     if header.attributes & (LOG_APPEND_TIME | DELETE_HORIZON):
         return header.max_timestamp
     return header.base_timestamp

@@ -1,4 +1,4 @@
-"""A worker's answer to what Redis shows of streams (broker/private/stream_views.py)."""
+"""STREAM_VIEWS: reads what Redis shows of streams (broker/private/stream_views.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StreamViews:
                 view = await self._views.view(
                     key, until, has_groups=wanted.has_groups, has_entries=wanted.has_entries
                 )
-            except StoreFault:  # deleted or replaced between two commands, or no store
+            except StoreFault:  # deleted or replaced between two commands, or the store is down
                 view = None
             found.append(view)
         return found

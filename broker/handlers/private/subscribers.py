@@ -1,4 +1,4 @@
-"""Routers that asked for notice of something: over the connections on which they asked."""
+"""Routers that subscribed to a private API; notices go over the connections on which they asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ A = TypeVar("A")
 
 
 class Subscribers(Generic[A]):
-    """The routers that asked one private API."""
+    """The subscribers of one private API."""
 
     def __init__(self, api: PrivateApi[None, A]) -> None:
         self._api = api

@@ -1,4 +1,4 @@
-"""A worker's answer to what a user may see (broker/private/visible_names.py)."""
+"""VISIBLE_NAMES: finds the topics and groups that a user may describe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Visibility:
         sees_cluster = authorizer.allows(
             identity, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
         )
-        if not sees_cluster:  # as ListGroups has it
+        if not sees_cluster:  # as in ListGroups
             groups = await self._among(identity, ResourceType.GROUP, groups)
         return VisibleNames(
             cluster=sees_cluster,

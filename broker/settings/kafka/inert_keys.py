@@ -9,7 +9,7 @@ from typing import Final
 
 from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, Range, Validator
 
-_NO_AUTHENTICATION = "clients are not authenticated"
+_NOT_HERE = "there are no logins between brokers, no Kerberos and no Java security plug-ins"
 _NO_QUORUM = "metadata is kept in the store, there is no quorum of controllers"
 _NO_REPLICATION = "brokers do not replicate, Redis does"
 _NO_TIERS = "the archive is written by `moldau pipeline archive`"
@@ -41,7 +41,7 @@ _DYNAMIC: Final[dict[str, Validator | None]] = {
 
 # Reason, then name, type and default.
 _ROWS: Final = (
-    (_NO_AUTHENTICATION, (
+    (_NOT_HERE, (
         ("early.start.listeners", "LIST", None),
         ("inter.broker.listener.name", "STRING", None),
         ("principal.builder.class", "CLASS", None),

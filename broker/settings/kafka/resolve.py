@@ -10,7 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
-from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigSource, ConfigType
+from moldau.broker.settings.kafka.config_key import (
+    ConfigKey,
+    ConfigSource,
+    ConfigType,
+)
 from moldau.broker.settings.kafka.group_keys import GROUP_KEYS, group_value
 from moldau.broker.settings.kafka.telemetry_keys import CLIENT_METRICS_KEYS
 from moldau.broker.settings.kafka.topic_keys import TOPIC_KEYS
