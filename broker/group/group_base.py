@@ -29,7 +29,7 @@ class GroupBase(ABC):
         self.ids = ids
         self.now_ms = now_ms
         self.generation_id = 0
-        """For a group of the consumer protocol, the group epoch."""
+        """The group epoch, in a group of the consumer protocol."""
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.effects: list[Effect] = []

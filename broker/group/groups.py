@@ -62,7 +62,7 @@ class Groups(Slotted[GroupBase]):
         self._ids = ids
         self._topics = topics
         self._patient: dict[int, tuple[int, int]] = {}
-        """For each slot: how long to be patient, and the lower bound of generations."""
+        """How long to be patient, and the lower bound of generations, by slot."""
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`, and of groups that are being reloaded."""
         self.pending = Pending(self.offsets, slot_of)
