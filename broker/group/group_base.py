@@ -31,7 +31,7 @@ class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
         self.config = config
         self.ids = ids
         self.generation_id = 0
-        """For a group of the consumer protocol, the group epoch."""
+        """The group epoch, in a group of the consumer protocol."""
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
         self.waiting: list[WriteReason] = []

@@ -65,7 +65,7 @@ class Pending:
         self._sent: dict[str, list[PendingCommit]] = {}
         """The commits by group id, including those of groups that do not exist yet."""
         self._groups: dict[int, dict[int, set[str]]] = {}
-        """By slot and producer id: the groups that may have offsets of its open transaction."""
+        """The groups that may have offsets of an open transaction, by slot and producer id."""
 
     def next_order(self) -> int:
         self._order += 1

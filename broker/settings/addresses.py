@@ -1,4 +1,4 @@
-"""Kafka's notation of listeners: `NAME://host:port`, and NAME:PROTOCOL for what names mean."""
+"""Kafka's notation of listeners: `NAME://host:port`, and NAME:PROTOCOL for their protocols."""
 
 import re
 from typing import Final, Literal
@@ -21,7 +21,7 @@ _ADDRESS = re.compile(
 
 
 class Address(msgspec.Struct, frozen=True):
-    """One of `listeners` or `advertised.listeners`."""
+    """One element of `listeners` or `advertised.listeners`."""
 
     name: str
     host: str
@@ -33,7 +33,8 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def listeners(value: object) -> list[Address]:
-    """Where to listen. As in Kafka, no host means every address. Raises ValueError."""
+    """Parse the addresses to listen on. As in Kafka, no host means every address. Raises
+    ValueError."""
     found = _addresses(value)
     return [
         address if address.host else Address(address.name, "0.0.0.0", address.port)
@@ -42,7 +43,7 @@ def listeners(value: object) -> list[Address]:
 
 
 def advertised_listeners(value: object) -> list[Address]:
-    """What clients are to connect to instead. Raises ValueError."""
+    """Parse the addresses to which clients connect instead. Raises ValueError."""
     found = _addresses(value)
     for address in found:
         if not address.host or address.host in WILDCARD_HOSTS:
@@ -51,7 +52,7 @@ def advertised_listeners(value: object) -> list[Address]:
 
 
 def protocol_map(value: object) -> dict[str, Protocol]:
-    """What the names of listeners mean, such as INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL."""
+    """Parse the protocols of listeners, such as INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL."""
     found: dict[str, Protocol] = {}
     for part in _parts(value):
         name, separator, protocol = (word.strip().upper() for word in part.partition(":"))
@@ -86,7 +87,7 @@ def _addresses(value: object) -> list[Address]:
 
 
 def _parts(value: object) -> list[str]:
-    """The elements of a list in TOML, or of one text with commas."""
+    """Return the elements of a TOML list, or of a comma-separated text."""
     texts = value if isinstance(value, list) else str(value).split(",")
     parts = [str(text).strip() for text in texts]
     if not any(parts) or not all(parts):

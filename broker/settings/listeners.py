@@ -1,5 +1,5 @@
-"""What `moldau serve` listens on, from its options and Kafka's keys: names resolved, TLS settings
-put together, mistakes named. No I/O: whether files and ports can be used is checked later."""
+"""The listeners of `moldau serve`, derived from its options and Kafka's keys: names are resolved,
+TLS settings combined, mistakes reported. There is no I/O: files and ports are checked later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moldau.broker.settings.sasl import SaslSettings, read_sasl
 
 
 def resolved(settings: ServeSettings) -> ServeSettings:
-    """`settings` with the listeners that follow from its options. Raises ConfigError."""
+    """Return `settings` with the listeners that follow from its options. Raises ConfigError."""
     addresses = settings.listeners or [Address("PLAINTEXT", settings.host, settings.port)]
     advertised = {each.name: each for each in settings.advertised_listeners}
     unknown = sorted(advertised.keys() - {each.name for each in addresses})
@@ -50,8 +50,8 @@ def resolved(settings: ServeSettings) -> ServeSettings:
 
 
 def value_for(listener: str, configs: Mapping[str, str], name: str) -> str | None:
-    """The value of a broker key for a listener: with its prefix, else without, else the default.
-    Raises ConfigError."""
+    """Return the value of a broker key for a listener: with its prefix, else without, else the
+    default. Raises ConfigError."""
     key = BROKER_KEYS[name]
     text = _own_value(listener, configs, name)
     if text is None:
@@ -72,8 +72,8 @@ def _own_value(listener: str, configs: Mapping[str, str], name: str) -> str | No
 
 
 def _prefixes(listener: str) -> list[str]:
-    """Kafka writes the name in lower case there; a variable of the environment cannot tell `_`
-    from a dot."""
+    """Return the prefixes of a listener's keys. Kafka writes the name in lower case there, and an
+    environment variable cannot distinguish `_` from a dot."""
     name = listener.lower()
     return [f"{LISTENER_PREFIX}{each}." for each in dict.fromkeys((name, name.replace("_", ".")))]
 
@@ -97,7 +97,7 @@ def _protocol(name: str, known: Mapping[str, Protocol]) -> Protocol:
 
 
 def _host_for_clients(chosen: str | None, address: Address) -> str:
-    """A wildcard is an address to listen on, not one to reach."""
+    """Return the host for clients: a wildcard is an address to listen on, not one to reach."""
     if chosen is not None:
         return chosen
     return socket.gethostname() if address.host in WILDCARD_HOSTS else address.host

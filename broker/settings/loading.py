@@ -1,4 +1,4 @@
-"""Where the settings of `moldau serve` come from: flags, environment, a TOML file, defaults.
+"""Reads the settings of `moldau serve` from flags, the environment, a TOML file and defaults.
 
 An option has one name in four places: `--tail-cache-bytes` on the command line,
 `MOLDAU_TAIL_CACHE_BYTES` in the environment, `tail-cache-bytes` in the TOML file, and the field
@@ -23,10 +23,10 @@ from moldau.broker.settings.secure_mode import secured
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 BROKER_ENV_PREFIX = "MOLDAU_BROKER_"
-# Variables of Moldau that are not options of `serve`: those of its other commands.
+# Variables of Moldau's other commands, which are not options of `serve`.
 OTHER_ENV = frozenset({"MOLDAU_RUNTIME_DIR", "MOLDAU_BOOTSTRAP", "MOLDAU_COMMAND_CONFIG"})
 OTHER_ENV_PREFIXES = (BROKER_ENV_PREFIX, "MOLDAU_LOAD_")
-# What Kubernetes sets for every port of a service called "moldau", or "moldau-…".
+# Variables that Kubernetes sets for every port of a service called "moldau", or "moldau-…".
 _SERVICE_LINK = re.compile(
     r"MOLDAU_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)?)"
 )
@@ -35,7 +35,7 @@ _SERVICE_LINK = re.compile(
 def load_settings(
     flags: Mapping[str, object | None], env: Mapping[str, str], file: str | None = None
 ) -> ServeSettings:
-    """Settings from command line flags (by field name), the environment and a TOML file.
+    """Load settings from command line flags (by field name), the environment and a TOML file.
 
     A flag that was not given is None or absent. The default of `file` is MOLDAU_CONFIG.
     """
@@ -113,14 +113,14 @@ def _option_named(key: str, path: str) -> Option:
 
 
 def near_miss(name: str, known: list[str]) -> str:
-    """`; did you mean 'x'?` when a known name is close, else nothing."""
+    """Return `; did you mean 'x'?` if a known name is close, otherwise nothing."""
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def _refuse_misspelt_env(env: Mapping[str, str]) -> None:
-    """An unknown name is a mistake: it would change nothing, and nobody would notice. What
-    Kubernetes sets by itself is ignored."""
+    """Refuse unknown names, which would change nothing without anybody noticing. Variables that
+    Kubernetes sets by itself are ignored."""
     known = [option.env for option in OPTIONS] + [ENV_PREFIX + "CONFIG", *OTHER_ENV]
     suffixes = [name.removeprefix(ENV_PREFIX) for name in known]
     for name in sorted(env):
@@ -139,7 +139,8 @@ def _refuse_misspelt_env(env: Mapping[str, str]) -> None:
 
 
 def _is_service_link(name: str, value: str) -> bool:
-    """MOLDAU_WEB_PORT=tcp://… is one, MOLDAU_WEB_PORT=80 is a mistake."""
+    """Check for a Kubernetes service link: MOLDAU_WEB_PORT=tcp://… is one, MOLDAU_WEB_PORT=80 is a
+    mistake."""
     found = _SERVICE_LINK.fullmatch(name)
     if found is None:
         return False
@@ -147,7 +148,7 @@ def _is_service_link(name: str, value: str) -> bool:
 
 
 def _broker_env(env: Mapping[str, str]) -> dict[str, str]:
-    """MOLDAU_BROKER_NUM_PARTITIONS=3 is num.partitions=3, as Kafka's container images do it."""
+    """MOLDAU_BROKER_NUM_PARTITIONS=3 sets num.partitions=3, as in Kafka's container images."""
     return {
         name.removeprefix(BROKER_ENV_PREFIX).lower().replace("_", "."): value
         for name, value in env.items()
@@ -162,7 +163,7 @@ def _broker_table(path: str, table: object) -> dict[str, str]:
 
 
 def _flatten(path: str, prefix: str, table: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kafka's dotted keys, whether they were quoted or (unquoted) became nested tables."""
+    """Flatten Kafka's dotted keys, which TOML turns into nested tables unless they are quoted."""
     for key, value in table.items():
         name = prefix + key
         match value:

@@ -1,7 +1,7 @@
 """The options of `moldau serve`: one table of all, and the parsing of each value.
 
 A value is text (from a flag or the environment) or already typed (from TOML). A parser returns the
-final value, or raises ValueError with what was expected; the caller adds where it was set.
+final value, or raises ValueError that says what was expected; the caller adds where it was set.
 """
 
 import os
@@ -88,7 +88,7 @@ _STORE_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"
 def _redis_url(value: object) -> str:
     url = _text(value)
     if url.partition("://")[0] not in _STORE_SCHEMES:
-        # The value is not repeated: it may hold a password.
+        # The value is not repeated, since it may contain a password.
         raise ValueError(
             "expected redis://host:port, rediss://host:port, unix:///path or "
             "redis+sentinel://host:port,host:port/master-name"
@@ -104,7 +104,7 @@ def _advertised_host(value: object) -> str:
 
 
 def _http(value: object) -> str:
-    """`off`, or HOST:PORT, with https:// in front for TLS; an IPv6 address in brackets."""
+    """Parse `off` or HOST:PORT, prefixed with https:// for TLS; an IPv6 address is in brackets."""
     text = "off" if value is False else _text(value)
     if text.lower() == "off":
         return "off"
@@ -152,7 +152,7 @@ class Option(NamedTuple):
 
     @property
     def is_switch(self) -> bool:
-        """On the command line its name alone turns it on."""
+        """True if its name alone turns it on, on the command line."""
         return self.parse is _boolean
 
     @property

@@ -1,7 +1,7 @@
-"""The settings of processes: of `moldau serve`, and what it passes to each worker and router.
+"""The settings of `moldau serve`, and those that it passes to each worker and router.
 
-Values only: no parsing (`options.py`), no files or environment (`loading.py`), no sockets. Every
-router imports this module, so it stays small.
+These are values only: no parsing (`options.py`), no files or environment (`loading.py`), no
+sockets. Every router imports this module, so it stays small.
 """
 
 import os
@@ -29,7 +29,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """TLS on a listener: files or texts in PEM, and what is asked of clients."""
+    """The TLS settings of a listener: PEM files or texts, and the requirements for clients."""
 
     keystore: str | None = None  # a file: private key and certificate chain
     certificate_chain: str | None = None  # or both as texts
@@ -45,10 +45,10 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener(msgspec.Struct, frozen=True, kw_only=True):
-    """Where clients connect, and how they have to.
+    """Where and how clients connect.
 
-    A block of ports: routers at `port`, worker i at `port + 1 + i`; advertised as another such
-    block, which is the same one unless ports are mapped on the way.
+    A listener has a block of ports: routers at `port`, worker i at `port + 1 + i`. It is advertised
+    as another such block, which is the same one unless ports are mapped in between.
     """
 
     name: str = "PLAINTEXT"
@@ -70,7 +70,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def authenticates(self) -> bool:
-        """Whether it knows every client that it serves."""
+        """True if it authenticates every client that it serves."""
         return self.uses_sasl or (self.tls is not None and self.tls.client_auth == "required")
 
     def ports(self, workers: int) -> range:
@@ -78,7 +78,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
         return range(self.port, self.port + 1 + workers)
 
     def endpoints(self, workers: int, advertise: str) -> list[Endpoint]:
-        """The brokers, as clients of this listener hear of them."""
+        """Return the brokers as they are advertised to clients of this listener."""
         host, first = self.advertised_host, self.advertised_port
         if advertise == "router":
             return [Endpoint(0, host, first)]
@@ -86,7 +86,7 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessListener(msgspec.Struct, frozen=True):
-    """A listener in one process: the port it has there, and the inherited sockets to serve on."""
+    """A listener in one process: its port there, and the inherited sockets to serve on."""
 
     listener: Listener
     port: int
@@ -95,7 +95,8 @@ class ProcessListener(msgspec.Struct, frozen=True):
 
 
 class ProcessSockets(msgspec.Struct, frozen=True):
-    """The descriptors a process inherits: its unix socket, and by listener those of its port."""
+    """The descriptors that a process inherits: its unix socket, and those of its port by
+    listener."""
 
     unix: int
     by_listener: list[list[int]]
@@ -109,7 +110,7 @@ UNLIMITED = (1 << 31) - 1
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True):
-    """How many connections a process may have over TCP, and how many may come in a second."""
+    """How many TCP connections a process may have, and how many may be created in a second."""
 
     total: int = UNLIMITED
     per_ip: int = UNLIMITED
@@ -118,7 +119,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True):
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process of the broker has in common."""
+    """The settings that all processes of the broker share."""
 
     max_request_bytes: int = 100 * MIB
     inflight_bytes: int = 256 * MIB
@@ -127,7 +128,7 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerLimits(ProcessSettings, frozen=True, kw_only=True):
-    """What `moldau serve` passes on to its workers unchanged."""
+    """The limits that `moldau serve` passes on to its workers unchanged."""
 
     tail_cache_bytes: int = 128 * MIB
     connection_inflight_bytes: int = 32 * MIB
@@ -135,7 +136,7 @@ class WorkerLimits(ProcessSettings, frozen=True, kw_only=True):
 
 
 class _Serving:
-    """What the settings of workers and routers have in common."""
+    """The settings that workers and routers share."""
 
     __slots__ = ()
     unix_socket: int  # an inherited descriptor
@@ -153,8 +154,8 @@ class _Serving:
         return every
 
     def endpoints(self, listener: str) -> list[Endpoint]:
-        """The brokers, as clients of a listener hear of them. Who came in through none (over a
-        unix socket) hears of those of the first."""
+        """Return the brokers as they are advertised to clients of a listener. Clients on a unix
+        socket, without a listener, get those of the first one."""
         for each in self.listeners:
             if each.listener.name == listener:
                 return each.brokers
@@ -197,7 +198,7 @@ def _default_workers() -> int:
 
 
 class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
-    """The settings of `moldau serve`, defaults filled in."""
+    """The settings of `moldau serve`, including defaults."""
 
     host: str = "127.0.0.1"
     port: int = 9092
@@ -221,7 +222,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     spare_process: bool = True
     exit_with_parent: bool = False
     broker: dict[str, str] = {}
-    # What follows from the above (`listeners.py`); the first one is the default.
+    # These follow from the above (`listeners.py`); the first one is the default.
     listening: list[Listener] = []
 
     def with_listeners(self, listening: list[Listener]) -> Self:
@@ -229,11 +230,11 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, listening=listening, host=first.host, port=first.port)
 
     def worker_port(self, index: int) -> int:
-        """Of the first listener."""
+        """Return the port of worker `index` on the first listener."""
         return self.port + 1 + index
 
     def http_address(self) -> tuple[str, int] | None:
-        """Where the HTTP process listens; None: it is off."""
+        """The address of the HTTP process; None if it is off."""
         if self.http == "off" or (self.http is None and self.port <= HTTP_PORT_BELOW):
             return None
         if self.http is None:
@@ -254,7 +255,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         worker_sockets: list[str],
         store_files: tuple[str, str] | None = None,
     ) -> WorkerSettings:
-        """The settings of worker `index`."""
+        """Return the settings of worker `index`."""
         return WorkerSettings(
             index=index,
             workers=self.workers,
@@ -278,7 +279,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         connection_limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
         quota_windows: tuple[int, int] = (11, 1),
     ) -> RouterSettings:
-        """The settings of router `index`."""
+        """Return the settings of router `index`."""
         return RouterSettings(
             index=index,
             unix_socket=sockets.unix,
@@ -293,7 +294,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         )
 
     def _served(self, sockets: ProcessSockets, place: int) -> list[ProcessListener]:
-        """The listeners of a process that has the port at `place` of each block."""
+        """Return the listeners of a process that has the port at `place` of each block."""
         return [
             ProcessListener(
                 listener,

@@ -1,4 +1,4 @@
-"""How clients of a listener log in: its part of the settings of every process."""
+"""The SASL settings of a listener, which every process gets."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ TOKENS = "OAUTHBEARER"
 
 
 class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of OAUTHBEARER."""
+    """The settings of OAUTHBEARER."""
 
     keys_url: str
     refresh_ms: int = 3_600_000
@@ -25,13 +25,13 @@ class SaslSettings(msgspec.Struct, frozen=True, kw_only=True):
     mechanisms: list[str]
     max_receive_bytes: int = 524_288
     failure_delay_ms: int = 100
-    max_session_ms: dict[str, int] = {}  # by mechanism; absent or 0: without an end
+    max_session_ms: dict[str, int] = {}  # by mechanism; absent or 0 means no limit
     tokens: TokenSettings | None = None
 
 
 def read_sasl(value: Callable[[str], str | None]) -> SaslSettings:
-    """`value` gives the value of a key for the listener, also with a mechanism in front of it
-    (`scram-sha-256.connections.max.reauth.ms`). Raises ValueError."""
+    """Read the settings. `value` returns the value of a key for the listener, possibly prefixed
+    with a mechanism (`scram-sha-256.connections.max.reauth.ms`). Raises ValueError."""
     mechanisms = (value("sasl.enabled.mechanisms") or "").split(",")
 
     def for_mechanism(mechanism: str, key: str) -> str | None:

@@ -1,6 +1,6 @@
-"""What `--secure` means for the other settings: SASL_SSL on the port, an authorizer, `admin`, who
-may do everything, and delegation tokens. What is set by name stays as it is set. No I/O: the files
-are made later."""
+"""The settings that `--secure` implies: SASL_SSL on the port, an authorizer, the super user
+`admin`, and delegation tokens. Explicit settings take precedence. There is no I/O: the files are
+created later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADMIN = "admin"
 TOKEN_SECRET = "delegation.token.secret.key"
 _DEFAULTS = {
     "authorizer.class.name": "standard",
-    # PLAIN too, for clients that have nothing else: it is encrypted here.
+    # PLAIN is included for clients that support nothing else: connections are encrypted here.
     "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
 }
 _OWN_CERTIFICATE = ("ssl.keystore.location", "ssl.keystore.certificate.chain")
@@ -26,17 +26,17 @@ def security_dir(data_dir: str) -> str:
 
 
 def server_certificate(data_dir: str) -> str:
-    """The file with the key and the certificate that `--secure` makes."""
+    """The file for the key and the certificate that `--secure` creates."""
     return os.path.join(security_dir(data_dir), "server.pem")
 
 
 def token_secret(data_dir: str) -> str:
-    """The file with the secret of delegation tokens that `--secure` makes."""
+    """The file for the secret of delegation tokens that `--secure` creates."""
     return os.path.join(security_dir(data_dir), "token-secret")
 
 
 def makes_token_secret(settings: ServeSettings) -> bool:
-    """Unless one is set by name, be it empty: then there are no tokens."""
+    """True unless a secret is set explicitly; an empty one turns tokens off."""
     return settings.secure and TOKEN_SECRET not in settings.broker
 
 
@@ -45,7 +45,7 @@ def with_token_secret(settings: ServeSettings, secret: str) -> ServeSettings:
 
 
 def makes_certificate(settings: ServeSettings) -> bool:
-    """Unless the broker has one of its own."""
+    """True unless the broker has its own certificate."""
     location = settings.broker.get("ssl.keystore.location")
     return settings.secure and location == server_certificate(settings.data_dir)
 

@@ -1,4 +1,4 @@
-"""The configuration that a worker starts with, before what is set at runtime."""
+"""The configuration that a worker starts with, before changes at runtime."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class AddAnswer(Struct, frozen=True):
     error: ErrorCode
     number: int = NO_NUMBER
     missing: frozenset[TxnPartition] = frozenset()
-    """With verify_only, the partitions that are not part of the transaction."""
+    """The partitions that are not part of the transaction, for verify_only."""
 
 
 class EndAnswer(Struct, frozen=True):

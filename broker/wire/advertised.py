@@ -1,4 +1,4 @@
-"""The ApiVersions response, made from the table of APIs; the same from workers and routers."""
+"""The ApiVersions response, built from the table of APIs. Workers and routers send the same."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from moldau.broker.wire.messages.api_versions import (
 
 
 class Feature(NamedTuple):
-    """A feature (KIP-584). It is served at one level, which is also the only one that is offered:
-    no level can be left for another."""
+    """A feature (KIP-584). Moldau serves one level of it and offers only that one, so the level
+    cannot be changed."""
 
     level: int
 
@@ -47,7 +47,7 @@ MAX_SOFTWARE = 128  # characters of it that are kept
 def api_versions(
     request: ApiVersionsRequest, version: int, *, has_telemetry: bool = False
 ) -> ApiVersionsResponse:
-    """The answer to a version of ApiVersions that is spoken."""
+    """Return the answer to a version of ApiVersions that is served."""
     if version >= FIRST_VERSION_WITH_SOFTWARE and not _names_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     return ApiVersionsResponse(
@@ -69,7 +69,7 @@ def api_versions(
 
 
 def software_of(request: ApiVersionsRequest) -> tuple[str, str]:
-    """The client's name and version, as it says (KIP-511); empty: it does not say."""
+    """Return the client's own name and version (KIP-511); empty if it does not send them."""
     if not _names_software(request):
         return "", ""
     name, version = request.client_software_name, request.client_software_version
@@ -82,9 +82,10 @@ def _names_software(request: ApiVersionsRequest) -> bool:
 
 
 def unsupported_api_versions(correlation_id: int) -> list[Buffer]:
-    """The response to a version of ApiVersions that is not served.
+    """Return the response to a version of ApiVersions that is not served.
 
-    In the v0 layout, listing the versions that are: the client retries with one of them (KIP-511).
+    It is in the v0 layout and lists the served versions: the client retries with one of them
+    (KIP-511).
     """
     own = APIS[ApiKey.API_VERSIONS]
     answer = ApiVersionsResponse(

@@ -1,7 +1,8 @@
 """The table of APIs: key, versions, first flexible version, messages and routing.
 
 Everything that depends on which APIs exist reads it here: ApiVersions, the dispatcher, the router
-and the table in the room's README (a test compares them). An API that is listed is served in full.
+and the table in the room's README (a test compares them). An API that is listed is fully
+implemented.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NEVER_FLEXIBLE = 1 << 15
 
 
 class ApiKey(IntEnum):
-    """The APIs that are served. A name here is also that of the modules of its messages
+    """The APIs that are served. A name here is also the name of the module of its messages
     (`wire/messages`) and of its handler (`handlers`)."""
 
     PRODUCE = 0
@@ -85,15 +86,15 @@ class ApiKey(IntEnum):
 
 
 class Routing(Enum):
-    """Who answers a request that arrives at the front door."""
+    """Which process answers a request that arrives at a router."""
 
     LOCAL = "local"  # the router itself
-    LOGIN = "login"  # the router itself; what the client proves who it is with, one worker checks
-    LEADER = "leader"  # any worker, by preference the partition's leader
+    LOGIN = "login"  # the router itself; one worker checks the client's proof of identity
+    LEADER = "leader"  # any worker, preferably the partition's leader
     ANY = "any"  # any worker
     COORDINATOR = "coordinator"  # the worker that owns the group or transactional id
-    COORDINATORS = "coordinators"  # the owners of the ids it names: split and merged
-    EVERY = "every"  # all workers, their answers merged
+    COORDINATORS = "coordinators"  # the owners of the ids in the request: split and merged
+    EVERY = "every"  # all workers, with merged answers
 
 
 class Api(NamedTuple):
@@ -105,14 +106,15 @@ class Api(NamedTuple):
     request: type[Message]
     response: type[Message]
     routing: Routing
-    # Understood from here on, and refused with UNSUPPORTED_VERSION below `lowest` (see Produce).
+    # Decoded from this version on, and refused with UNSUPPORTED_VERSION below `lowest` (see
+    # Produce).
     refused_from: int | None = None
-    # Only served, and advertised, where telemetry is on: clients that see it send it.
+    # Served and advertised only if telemetry is on: clients that see it send it.
     is_telemetry: bool = False
 
     @property
     def module_name(self) -> str:
-        """Of the modules in `wire/messages` and `handlers` that belong to it."""
+        """The name of its modules in `wire/messages` and `handlers`."""
         return self.key.name.lower()
 
     @property
@@ -132,7 +134,8 @@ class Api(NamedTuple):
         return codec(self.response, version, version >= self.flexible_from)
 
     def response_header_has_tags(self, version: int) -> bool:
-        # ApiVersions is read before the client knows what the broker speaks: always header v0.
+        # ApiVersions is sent before the client knows which versions the broker speaks: always
+        # header v0.
         return version >= self.flexible_from and self.key != ApiKey.API_VERSIONS
 
 
@@ -145,7 +148,7 @@ def _api(
     refused_from: int | None = None,
     is_telemetry: bool = False,
 ) -> Api:
-    name = key.name.title().replace("_", "")  # as Kafka's documentation has it
+    name = key.name.title().replace("_", "")  # as in Kafka's documentation
     messages = import_module(f"moldau.broker.wire.messages.{key.name.lower()}")
     request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
     return Api(
@@ -234,6 +237,6 @@ APIS: dict[int, Api] = {int(api.key): api for api in _ROWS}
 
 @lru_cache(maxsize=512)
 def lookup(key: int, version: int) -> Api | None:
-    """The API, when this version of it can be answered."""
+    """Return the API if this version of it can be answered."""
     api = APIS.get(key)
     return api if api is not None and api.understands(version) else None

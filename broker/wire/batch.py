@@ -83,10 +83,10 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
-    """The header at `at`; raises CorruptBatch when it does not fit there."""
+    """Read the header at `at`. Raises CorruptBatch if it does not fit there."""
     if len(batch) - at < HEADER_SIZE:
         raise CorruptBatch(f"{len(batch) - at} bytes cannot hold a batch header")
-    # What BatchHeader._make does, without its two calls.
+    # This is what BatchHeader._make does, without its two calls.
     header = tuple.__new__(BatchHeader, HEADER.unpack_from(batch, at))
     if header.length < HEADER_SIZE - LENGTH_OVERHEAD or at + header.size > len(batch):
         raise CorruptBatch(f"batch length {header.length} does not fit {len(batch) - at} bytes")
@@ -110,14 +110,15 @@ def stamp_append_time(batch: bytearray | memoryview, attributes: int, now_ms: in
 
 
 def set_max_timestamp(batch: bytearray | memoryview, attributes: int, timestamp: int) -> None:
-    """With the attributes, which say whose time it is: the only change that needs a new CRC."""
+    """Set the timestamp and the attributes, which say whose time it is. Only this needs a new
+    CRC."""
     _INT16.pack_into(batch, ATTRIBUTES_AT, attributes)
     _INT64.pack_into(batch, MAX_TIMESTAMP_AT, timestamp)
     _UINT32.pack_into(batch, CRC_AT, checksum(batch))
 
 
 def split_batches(blob: Buffer) -> Iterator[memoryview]:
-    """The batches of an entry."""
+    """Return the batches of an entry."""
     view = memoryview(blob)
     at, end = 0, len(view)
     while at < end:
@@ -127,7 +128,7 @@ def split_batches(blob: Buffer) -> Iterator[memoryview]:
 
 
 def headers(blob: Buffer) -> Iterator[BatchHeader]:
-    """The headers of the batches of an entry."""
+    """Yield the headers of the batches of an entry."""
     at, end = 0, len(blob)
     while at < end:
         header = read_header(blob, at)
@@ -136,22 +137,22 @@ def headers(blob: Buffer) -> Iterator[BatchHeader]:
 
 
 def _step(length: int) -> int:
-    """From one batch to the next: never backwards, whatever bytes are in a log."""
+    """Return the position of the next batch: never backwards, whatever bytes are in a log."""
     if length < HEADER_SIZE - LENGTH_OVERHEAD:
         raise CorruptBatch(f"batch length {length}")
     return length + LENGTH_OVERHEAD
 
 
 def base_offset_at(blob: Buffer, at: int) -> int:
-    """The base offset of the batch that begins there in an entry."""
+    """Return the base offset of the batch that begins there in an entry."""
     offset: int = _BASE_OFFSET_AND_LENGTH.unpack_from(blob, at)[0]
     return offset
 
 
 def find_batch(blob: Buffer, offset: int) -> int:
-    """Where the batch that contains `offset` (or the first one after it) begins in an entry.
+    """Return where the batch that contains `offset` (or the first one after it) begins in an entry.
 
-    The length of the blob when every batch in it ends before `offset`.
+    This is the length of the entry if every batch in it ends before `offset`.
     """
     at, end = 0, len(blob)
     while at < end:
@@ -164,7 +165,8 @@ def find_batch(blob: Buffer, offset: int) -> int:
 
 
 def cut(blob: Buffer, start: int, limit: int, *, at_least_one: bool) -> int:
-    """Where to cut an entry so that whole batches from `start` on take at most `limit` bytes."""
+    """Return where to cut an entry so that whole batches from `start` on take at most `limit`
+    bytes."""
     at, end = start, len(blob)
     if end - start <= limit:
         return end

@@ -1,16 +1,16 @@
 """The five compression codecs of a record batch: bytes in, bytes out.
 
-Used where records themselves are looked at: compaction, recompression, look-up by
+They are used where records themselves are looked at: compaction, recompression, look-up by
 timestamp, compacted topics. Ordinary produce and fetch pass compressed bytes on untouched.
 
-What comes in was written by strangers, so decompressing is bounded: `limit` is the most
-that may come out, and nothing much larger is allocated on the way, whatever a header
-declares. What is large is unpacked in pieces, and ends as soon as `limit` is exceeded; a zstd
-frame, whose blocks say beforehand how much they can hold, is unpacked into a buffer of that size
-or of `limit`. A payload is exactly one frame, as every client writes it; a frame that ends early
-or is followed by something else is corrupt.
+The input was written by strangers, so decompressing is bounded: `limit` is the maximum size of the
+output, and nothing much larger is allocated on the way, whatever a header declares. Large payloads
+are decompressed in pieces, until `limit` is exceeded. A zstd frame, whose blocks declare how much
+they can hold, is decompressed into a buffer of that size or of `limit`. A payload is exactly one
+frame, as every client writes it; a frame that ends early or is followed by something else is
+corrupt.
 
-What goes out is the dialect that all clients read:
+The output is the dialect that all clients read:
 
     gzip     one member
     snappy   blocks of 32 KiB in xerial's framing, as Java writes them (raw is read too)
@@ -37,7 +37,7 @@ SNAPPY = 2
 LZ4 = 3
 ZSTD = 4
 
-# As in the topic configuration `compression.type`, plus the producers' word for no codec.
+# The names of the topic configuration `compression.type`, plus the producers' word for no codec.
 CODEC_NAMES = {
     "none": NONE,
     "uncompressed": NONE,
@@ -47,33 +47,34 @@ CODEC_NAMES = {
     "zstd": ZSTD,
 }
 
-_PIECE = 1 << 20  # unpacked at once; nearly every batch is smaller
+_PIECE = 1 << 20  # decompressed at once; nearly every batch is smaller
 _INPUT = 64 * 1024
 _WRONG_END = "{} payload does not end where the batch does"
 
 _GZIP_FORMAT = 16 + zlib.MAX_WBITS
-# No deflate stream makes more than 1032 bytes out of one, no snappy block more than 64 out of 3.
+# A byte of a deflate stream yields at most 1032 bytes, and three bytes of a snappy block at most
+# 64.
 _GZIP_MAX_RATIO = 1032
 _SNAPPY_MAX_RATIO = 22
 
-# Marker, version 1, readable from version 1 on. Readers go by the marker alone: some
-# producers write the two numbers in the wrong byte order.
+# Marker, version 1, compatible with version 1. Readers only check the marker: some producers write
+# the two numbers in the wrong byte order.
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">I")
 
-# No LZ4 sequence makes more than 255 bytes out of one.
+# A byte of an LZ4 sequence yields at most 255 bytes.
 _LZ4_MAX_RATIO = 255
-# Kafka's default of `compression.lz4.level`, by which it means the fast compressor; any other
-# level is one of the high compressor, whose levels end at 12 although Kafka allows 17.
+# Kafka's default of `compression.lz4.level`, which stands for the fast compressor. Any other level
+# is one of the high compressor, whose levels end at 12 although Kafka allows 17.
 _KAFKA_DEFAULT_LZ4_LEVEL = 9
 _LZ4_FAST = 0
 _LZ4_HIGHEST = 12
 
 _ZSTD_DEFAULT_LEVEL = 3
 _ZSTD_MAX_BLOCK = 128 * 1024
-_ZSTD_MAX_WINDOW = 8 << 20  # of no level below 20 it is more; it is allocated
+_ZSTD_MAX_WINDOW = 8 << 20  # no level below 20 has more; it is allocated
 _ZSTD_BLOCK_HEADER = 3
 _ZSTD_CHECKSUM = 4
 _ZSTD_RLE, _ZSTD_COMPRESSED, _ZSTD_RESERVED = 1, 2, 3
@@ -92,7 +93,7 @@ class OutputTooLarge(CodecError):
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress; `level` in the terms of Kafka's `compression.<codec>.level`."""
+    """Compress with a `level` of Kafka's `compression.<codec>.level`."""
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -103,7 +104,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == LZ4:
         return _compress_lz4(data, level)
     if codec == ZSTD:
-        # A new one each time: sharing one between threads would corrupt its memory.
+        # Create a new one each time: sharing one between threads would corrupt its memory.
         return zstandard.ZstdCompressor(
             level=_ZSTD_DEFAULT_LEVEL if level is None else level
         ).compress(data)
@@ -111,7 +112,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, limit: int) -> bytes:
-    """Decompress to at most `limit` bytes; raises CodecError when that cannot be done."""
+    """Decompress to at most `limit` bytes. Raises CodecError if that is impossible."""
     if codec == NONE:
         if len(data) > limit:
             raise OutputTooLarge(f"{len(data)} bytes of records, more than {limit}")
@@ -124,7 +125,7 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
 
 
 def most_unpacked(codec: int, data: Buffer, limit: int) -> int:
-    """How many bytes `decompress` can take at most, as far as that can be said without it."""
+    """Return an upper bound of the decompressed size, as far as it is known beforehand."""
     return min(limit, len(data) * _MAX_RATIOS.get(codec, limit))
 
 
@@ -133,15 +134,15 @@ def _too_large(name: str, limit: int) -> OutputTooLarge:
 
 
 def _inputs(data: Buffer) -> Iterator[memoryview]:
-    """What a library is given at once: it copies all that it has not consumed, piece by piece."""
+    """Yield the input in pieces: a library copies everything that it has not consumed."""
     view = memoryview(data)
     for at in range(0, len(view), _INPUT):
         yield view[at : at + _INPUT]
 
 
 def _gather(pieces: Iterator[bytes], name: str, limit: int) -> bytes:
-    """The pieces of a payload, until there are none or they are too large together."""
-    out = BytesIO()  # gives its buffer away without a copy
+    """Join the pieces of a payload, until there are none or they are too large together."""
+    out = BytesIO()  # returns its buffer without a copy
     size = 0
     for piece in pieces:
         size += len(piece)
@@ -156,7 +157,7 @@ def _decompress_gzip(data: Buffer, limit: int) -> bytes:
     try:
         if len(data) > _PIECE:
             return _gather(_gzip_pieces(data), "gzip", limit)
-        # One byte more than allowed tells "just fits" from "too large".
+        # One byte more than allowed distinguishes "just fits" from "too large".
         out = unpacker.decompress(data, min(limit, _PIECE) + 1)
         if len(out) > _PIECE:
             return _gather(_gzip_pieces(data), "gzip", limit)
@@ -216,7 +217,7 @@ def _decompress_snappy(data: Buffer, limit: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
     raw = bytes(block)
     try:
-        # Snappy allocates what the block declares: look before it does.
+        # Snappy allocates what the block declares, so check that first.
         declared = cramjam.snappy.decompress_raw_len(raw)
         if declared > room:
             raise _too_large("snappy", limit)
@@ -288,7 +289,7 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
             if declared > limit:
                 raise _too_large("zstd", limit)
         if largest == 0:
-            return b""  # a max_output_size of 0 would mean that none is given
+            return b""  # a max_output_size of 0 would mean no limit
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=min(largest, limit))
     except zstandard.ZstdError as error:
         if largest > limit and _exceeds(data, limit):
@@ -297,8 +298,8 @@ def _decompress_zstd(data: Buffer, limit: int) -> bytes:
 
 
 def _exceeds(data: Buffer, limit: int) -> bool:
-    """Whether a zstd frame that could not be decompressed is sound as far as `limit`, and goes on:
-    the library does not tell that from a corrupt one."""
+    """Check whether a zstd frame that could not be decompressed is sound up to `limit` and
+    continues: the library does not distinguish that from a corrupt one."""
     try:
         unpacker = zstandard.ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
         with unpacker.stream_reader(data) as reader:
@@ -314,10 +315,10 @@ def _exceeds(data: Buffer, limit: int) -> bool:
 
 
 def _measure_zstd(data: memoryview, at: int, has_checksum: bool) -> int:
-    """The most that the frame whose blocks begin at `at` can decompress to.
+    """Return the maximum decompressed size of the frame whose blocks begin at `at`.
 
-    Walks the block headers (one for up to 128 KiB of content): the library itself neither
-    bounds what it allocates for a frame of unknown size nor notices what follows a frame.
+    This walks the block headers (one for up to 128 KiB of content): the library itself neither
+    bounds its allocation for a frame of unknown size nor notices what follows a frame.
     """
     largest = 0
     end = len(data) - (_ZSTD_CHECKSUM if has_checksum else 0)

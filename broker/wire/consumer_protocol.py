@@ -1,8 +1,8 @@
-"""The consumers' embedded protocol, opaque to Kafka's brokers: what members of the protocol type
-`consumer` subscribe to, and what they are assigned.
+"""The consumers' embedded protocol, opaque to Kafka's brokers: the subscriptions and assignments of
+members of the protocol type `consumer`.
 
-Every version of both messages begins like the one before, and only what is known is read, so later
-versions need no change here. Bytes that are something else give None.
+Every version of both messages begins like the one before, and only known fields are read, so later
+versions need no change here. Other bytes give None.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HIGHEST_VERSION = 3
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a ConsumerProtocolSubscription."""
+    """Return the topics of a ConsumerProtocolSubscription."""
     try:
         at = _HEADER_SIZE
         topics = []
@@ -31,7 +31,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def assigned_partitions(assignment: bytes) -> list[tuple[str, int]] | None:
-    """Topics and partitions of a ConsumerProtocolAssignment.
+    """Return the topics and partitions of a ConsumerProtocolAssignment.
 
     A member without an assignment (the group is rebalancing) has no bytes at all.
     """
@@ -57,7 +57,7 @@ class Subscription(NamedTuple):
     version: int
     topics: tuple[str, ...]
     owned: tuple[tuple[str, int], ...]
-    """Empty in version 0, and of members that give up everything before they join."""
+    """Empty in version 0, and for members that give up everything before they join."""
     rack_id: str | None
 
 
@@ -91,7 +91,7 @@ class Assignment(NamedTuple):
 
 
 def parse_assignment(assignment: bytes) -> Assignment | None:
-    """No bytes at all: no assignment yet."""
+    """Parse an assignment. No bytes at all mean that there is none yet."""
     if not assignment:
         return Assignment((), b"")
     try:
@@ -104,7 +104,8 @@ def parse_assignment(assignment: bytes) -> Assignment | None:
 
 
 def encode_assignment(version: int, partitions: Iterable[tuple[str, int]]) -> bytes:
-    """A ConsumerProtocolAssignment without user data, in a version the member understands."""
+    """Encode a ConsumerProtocolAssignment without user data, in a version that the member
+    understands."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -132,7 +133,7 @@ def _partitions(data: bytes, at: int) -> tuple[list[tuple[str, int]], int]:
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """Nullable bytes, null as empty, and where they end."""
+    """Return nullable bytes, null as empty, and where they end."""
     (length,) = struct.unpack_from(">i", data, at)
     end = at + 4 + max(length, 0)
     if end > len(data):
@@ -148,7 +149,7 @@ def _topic_count(data: bytes) -> int:
 
 
 def _string(data: bytes, at: int) -> tuple[str, int]:
-    """A string, and where it ends."""
+    """Return a string, and where it ends."""
     (length,) = struct.unpack_from(">h", data, at)
     end = at + 2 + length
     if length < 0 or end > len(data):

@@ -37,7 +37,7 @@ _LENGTH, _KEY_LENGTH, _VALUE_LENGTH = (_RECORD.size - 1) << 1, 4 << 1, 6 << 1
 
 
 class EndMarker(NamedTuple):
-    """What a control batch says of the transaction it ends."""
+    """The contents of a control batch that ends a transaction."""
 
     commit: bool
     coordinator_epoch: int
@@ -61,7 +61,7 @@ def build_end_marker(
 
 
 def read_end_marker(blob: Buffer, at: int = 0) -> EndMarker:
-    """Of the control batch at `at`."""
+    """Read the control batch at `at`."""
     if len(blob) - at < MARKER_SIZE:
         raise CorruptBatch(f"{len(blob) - at} bytes cannot hold a marker")
     kind, _, epoch = _TYPE_AND_EPOCH.unpack_from(blob, at + _TYPE_AT)

@@ -1,8 +1,8 @@
-"""Frames and headers: what precedes a message on the wire.
+"""Frames and headers: the bytes that precede a message on the wire.
 
-A frame is an int32 length and that many bytes. A request begins with its header (API key,
-version, correlation id, client id, and tagged fields when flexible); a response with the
-correlation id (and tagged fields when flexible).
+A frame is an int32 length and that many bytes. A request begins with its header (API key, version,
+correlation id, client id, and tagged fields when flexible); a response with the correlation id (and
+tagged fields when flexible).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from moldau.broker.wire.schema import Message
 LENGTH = struct.Struct(">i")
 LENGTH_SIZE = LENGTH.size
 
-# Where fields stand in a request frame without its length field; with it, add LENGTH_SIZE.
-# API key and version, the first API_SIZE bytes, tell the layout of everything that follows.
+# The positions of fields in a request frame without its length field; with it, add LENGTH_SIZE. API
+# key and version, the first API_SIZE bytes, determine the layout of everything that follows.
 API_SIZE = 4
 CORRELATION_ID_AT = API_SIZE
 CORRELATION_ID_END = CORRELATION_ID_AT + INT32.size
-# In a response frame with its length field.
+# The position in a response frame with its length field.
 RESPONSE_CORRELATION_ID_AT = LENGTH_SIZE
 RESPONSE_CORRELATION_ID_END = RESPONSE_CORRELATION_ID_AT + INT32.size
 
@@ -35,7 +35,7 @@ JOIN_BELOW = 16384  # smaller responses are joined: cheaper than writing many pa
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """Made once per request: a Struct, because that is cheaper than a NamedTuple."""
+    """The header of a request: a Struct, which is cheaper to create than a NamedTuple."""
 
     api_key: int
     api_version: int
@@ -46,7 +46,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_request_header(frame: bytes | bytearray) -> RequestHeader:
-    """The header of a request frame (without its length); raises MalformedMessage."""
+    """Read the header of a request frame (without its length). Raises MalformedMessage."""
     try:
         key, version, correlation, size = _HEAD.unpack_from(frame)
         position = _HEAD.size
@@ -72,7 +72,7 @@ def read_request_header(frame: bytes | bytearray) -> RequestHeader:
 
 
 def response_frame(api: Api, version: int, correlation_id: int, message: Message) -> list[Buffer]:
-    """A whole response frame as parts to be written one after the other."""
+    """Return a whole response frame as parts to be written one after the other."""
     parts: list[Buffer] = [b""]
     api.response_codec(version).encode(message, parts)
     size = sum(map(len, parts)) + INT32.size  # the correlation id
@@ -88,10 +88,11 @@ def response_frame(api: Api, version: int, correlation_id: int, message: Message
 def request_frame(
     api: Api, version: int, correlation_id: int, client_id: str | None, message: Message
 ) -> bytes:
-    """A whole request frame, with its length: what a client sends.
+    """Return a whole request frame, with its length, as a client sends it.
 
-    Workers compare what clients send with it (server/request_route.py), routers send parts of
-    requests on with it, the tools and the load test are clients."""
+    Workers compare clients' requests with it (server/request_route.py), routers forward parts of
+    requests with it, and the tools and the load test are clients.
+    """
     name = (client_id or "").encode()
     head = _HEAD.pack(api.key, version, correlation_id, -1 if client_id is None else len(name))
     parts: list[Buffer] = [head, name, b"\0" if version >= api.flexible_from else b""]
@@ -101,7 +102,8 @@ def request_frame(
 
 
 def read_response(api: Api, version: int, frame: bytes | bytearray) -> tuple[int, Message]:
-    """Correlation id and message of a response frame (without its length), for clients."""
+    """Return the correlation id and message of a response frame (without its length), for
+    clients."""
     try:
         (correlation_id,) = INT32.unpack_from(frame)
         position = INT32.size

@@ -19,7 +19,7 @@ from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE
 
 SHARED_BUFFER = 256 * 1024
 FIRST_FRAME_MEMORY = 1 << 14
-FIRST_GROWTH = 5  # a full buffer is enough for a batch of 1 MB and what is around it
+FIRST_GROWTH = 5  # a full buffer is enough for a batch of 1 MB and its request
 MIN_REQUEST = 8  # API key, version and correlation id
 MIN_RESPONSE = 4  # correlation id
 MAX_INT32 = (1 << 31) - 1
@@ -29,17 +29,17 @@ _shared = bytearray(SHARED_BUFFER)
 _shared_view = memoryview(_shared)
 
 
-# What begins with a length in the eyes of a Kafka server, and was meant for others.
+# The beginnings of other protocols, which look like a length to a Kafka server.
 TLS_HANDSHAKE = b"\x16\x03"
 HTTP_METHODS = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN"})
 
 
 class InvalidFrameSize(ValueError):
-    """A length that no frame can have: nothing that follows can be read."""
+    """No frame can have this length: nothing that follows can be read."""
 
     def __init__(self, size: int, most: int) -> None:
         head = (size & 0xFFFFFFFF).to_bytes(4)
-        self.reason = "not_kafka"  # as metrics name it
+        self.reason = "not_kafka"  # the name in the metrics
         if head.startswith(TLS_HANDSHAKE):
             self.kind = "a TLS client on a plaintext port"
         elif head in HTTP_METHODS:
@@ -50,7 +50,7 @@ class InvalidFrameSize(ValueError):
 
 
 def frame_size(data: bytes | bytearray, at: int, least: int, most: int) -> int:
-    """The size, without its length field, of the frame that begins at `at`."""
+    """Return the size, without its length field, of the frame that begins at `at`."""
     size: int = _length_at(data, at)[0]
     if not least <= size <= most:
         raise InvalidFrameSize(size, most)
@@ -60,7 +60,7 @@ def frame_size(data: bytes | bytearray, at: int, least: int, most: int) -> int:
 class Memory(Protocol):
     @property
     def is_short(self) -> bool:
-        """Whether a frame that begins gets no more memory than its bytes take."""
+        """True if a frame that begins gets no more memory than its bytes take."""
 
 
 class Plenty:
@@ -92,11 +92,11 @@ class FrameReader:
         self._frame: bytearray | None = None  # a frame of which a part has been received:
         self.have = 0  # so much
         self.size = 0  # of so many bytes
-        self.has_changed = False  # what is held of an unfinished frame; the caller resets it
+        self.has_changed = False  # bytes held for an unfinished frame; the caller resets it
         self.buffer = _shared_view  # where to receive the next bytes
 
     def limit(self, min_size: int, max_size: int) -> None:
-        """From now on frames have these sizes."""
+        """Limit frames to these sizes from now on."""
         self._min_size, self._max_size = min_size, max_size
 
     @property
@@ -105,21 +105,22 @@ class FrameReader:
 
     @property
     def memory(self) -> int:
-        """Bytes that the unfinished frame takes."""
+        """The bytes that the unfinished frame takes."""
         return 0 if self._frame is None else len(self._frame)
 
     @property
     def is_full(self) -> bool:
-        """Nothing can be received before the unfinished frame has got more memory (`grow`)."""
+        """True if nothing can be received before the unfinished frame gets more memory (`grow`)."""
         return not self.buffer
 
     @property
     def next_memory(self) -> int:
-        """How much it will have then."""
+        """The size of the memory after that."""
         return min(self.size, max(FIRST_FRAME_MEMORY, 2 * self.memory))
 
     def received(self, nbytes: int) -> list[bytearray]:
-        """The frames completed by `nbytes` received into `buffer`. Raises InvalidFrameSize."""
+        """Return the frames completed by `nbytes` received into `buffer`. Raises
+        InvalidFrameSize."""
         if not self._is_cut:
             size = nbytes - LENGTH_SIZE
             if _length_at(_shared)[0] == size and self._min_size <= size <= self._max_size:
@@ -133,14 +134,15 @@ class FrameReader:
         return self._cut(pending, 0, len(pending), [])
 
     def discard(self) -> None:
-        """Free the memory of a frame whose rest will not come."""
+        """Free the memory of a frame whose rest will not arrive."""
         self._frame = None
         self._is_cut = False
         self.have = self.size = 0
         self.buffer = _shared_view
 
     def _cut(self, data: bytearray, at: int, end: int, frames: list[bytearray]) -> list[bytearray]:
-        """Add the frames in data[at:end] to `frames`; keep what is there of the last one."""
+        """Add the frames in data[at:end] to `frames`, and keep the bytes of an incomplete last
+        one."""
         while end - at >= LENGTH_SIZE:
             size = frame_size(data, at, self._min_size, self._max_size)
             at += LENGTH_SIZE
@@ -184,7 +186,7 @@ class FrameReader:
         return []
 
     def grow(self) -> None:
-        """Give more memory to an unfinished frame that has none left."""
+        """Give more memory to an unfinished frame whose memory is full."""
         if self._frame is not None:
             larger = bytearray(self.next_memory)
             larger[: self.have] = memoryview(self._frame)[: self.have]
@@ -202,7 +204,7 @@ class FrameReader:
 
 
 class FrameTracker:
-    """Where frames begin and end in bytes that are passed on in pieces."""
+    """Finds where frames begin and end in bytes that are passed on in pieces."""
 
     __slots__ = ("_least", "_most", "left", "size")
 
@@ -210,18 +212,18 @@ class FrameTracker:
         self._least = least
         self._most = most
         self.size = 0  # of the current frame, with its length field
-        self.left = 0  # bytes of the current frame that have not come yet
+        self.left = 0  # bytes of the current frame that have not arrived yet
 
     def size_at(self, data: bytes | bytearray, at: int) -> int | None:
-        """The size of the frame that begins at `at`, without its length field; None when the
-        length field has not come whole. Raises InvalidFrameSize."""
+        """Return the size of the frame that begins at `at`, without its length field; None if the
+        length field is incomplete. Raises InvalidFrameSize."""
         if len(data) - at < LENGTH_SIZE:
             return None
         return frame_size(data, at, self._least, self._most)
 
     def enter(self, at: int, size: int, have: int) -> int:
-        """Step over the frame that begins at `at`, of which data[:have] is there; returns the
-        position behind what is there of it."""
+        """Step over the frame that begins at `at`, of which data[:have] has arrived. Returns the
+        position after the arrived bytes."""
         end = at + LENGTH_SIZE + size
         if end <= have:
             return end
@@ -230,7 +232,7 @@ class FrameTracker:
         return have
 
     def resume(self, have: int) -> int:
-        """How many of `have` further bytes still belong to the current frame."""
+        """Return how many of `have` further bytes still belong to the current frame."""
         taken = min(self.left, have)
         self.left -= taken
         return taken

@@ -1,4 +1,4 @@
-"""How many parts a write consists of."""
+"""Joins small parts before a write."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Variable-length integers and what generated codecs call in rare cases.
+"""Variable-length integers, and helpers that generated codecs call in rare cases.
 
-Fixed-size fields are read with `struct` right in the generated code; see schema.py.
+Fixed-size fields are read with `struct` in the generated code itself; see schema.py.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ INT32 = struct.Struct(">i")
 
 
 class MalformedMessage(ValueError):
-    """Bytes that cannot be a message of the API and version their header names."""
+    """These bytes cannot be a message of the API and version that their header names."""
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint: seven bits a byte, least significant first."""
-    # Lengths and offset deltas that are too large for the table: a third of what the loop takes.
+    """Encode an unsigned varint: seven bits a byte, least significant first."""
+    # Lengths and offset deltas that are too large for the table take a third of the loop's time
+    # here.
     if 1 << 14 <= value < 1 << 21:
         return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     if 1 << 21 <= value < 1 << 28:
@@ -47,12 +48,13 @@ MAX_STRING = 0x7FFF  # bytes, in every encoding: clients refuse longer ones
 
 
 def cut_text(text: bytes) -> bytes:
-    """A text that is too long for a string, as far as it fits."""
+    """Cut a text that is too long for a string."""
     return text[:MAX_STRING].decode(errors="ignore").encode()
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The value and the position after it; at most five bytes, as lengths and tags are 32 bits."""
+    """Return the value and the position after it: at most five bytes, as lengths and tags are 32
+    bits."""
     byte = buf[pos]
     if byte < 0x80:
         return byte, pos + 1
@@ -76,7 +78,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def skip_tag(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
-    """Read a tagged field's head: its tag, where its value begins and where it ends."""
+    """Read a tagged field's head: its tag, and where its value begins and ends."""
     tag, pos = read_uvarint(buf, pos)
     size, pos = read_uvarint(buf, pos)
     if size > end - pos:
@@ -85,14 +87,14 @@ def skip_tag(buf: Buffer, pos: int, end: int) -> tuple[int, int, int]:
 
 
 def skip_tags(buf: Buffer, pos: int, end: int, count: int) -> int:
-    """Step over unknown tagged fields: never an error, whatever the client added."""
+    """Skip unknown tagged fields. They are never an error."""
     for _ in range(count):
         _, _, pos = skip_tag(buf, pos, end)
     return pos
 
 
 def pack_tags(tags: list[tuple[int, list[Buffer]]]) -> bytes:
-    """Tagged fields, in tag order, behind their count."""
+    """Encode tagged fields, in tag order, after their count."""
     out = [uvarint(len(tags))]
     for tag, parts in tags:
         value = b"".join(parts)

@@ -1,8 +1,8 @@
-"""Requests recognised by their bytes, so that they need not be decoded or routed again.
+"""Recognises requests by their bytes, so that they need not be decoded or routed again.
 
-A client sends the same request over and over, but for its correlation id and what stands in one
-place of it: a Heartbeat's generation, a Produce's batch. A `RequestPattern` describes such requests
-and a `RequestCache` finds the pattern that matches one. Workers keep in it how a request is served,
+A client sends the same request over and over, except for its correlation id and one variable part:
+a Heartbeat's generation, a Produce's batch. A `RequestPattern` describes such requests, and a
+`RequestCache` finds the pattern that matches one. Workers store with it how a request is served,
 routers where it goes. Pure.
 """
 
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from moldau.broker.wire.frame import API_SIZE, CORRELATION_ID_END
 
-# Bounds of a cache: a client can send anything. librdkafka sends a Produce for each partition.
+# The bounds of a cache: a client can send anything. librdkafka sends a Produce per partition.
 MAX_PATTERNS = 256
 MAX_PREFIX_LENGTHS = 16  # each costs a look-up when nothing is found
 MAX_PREFIX = 512
@@ -21,8 +21,8 @@ P = TypeVar("P", bound="RequestPattern")
 
 
 class RequestPattern:
-    """Matches requests of one API and version by the bytes behind the correlation id (`prefix`)
-    and, if `data` ends where the frame ends, by those at its end (`suffix`)."""
+    """Matches requests of one API and version by the bytes after the correlation id (`prefix`) and
+    by those at the end (`suffix`), for which `data` has to end with the frame."""
 
     __slots__ = ("_min_size", "api", "prefix", "suffix")
 
@@ -36,7 +36,8 @@ class RequestPattern:
         self._min_size = CORRELATION_ID_END + len(prefix) + len(suffix)
 
     def matches(self, data: bytes | bytearray, at: int, size: int) -> bool:
-        """Does the request frame (without its length field) of `size` bytes at `at` match?"""
+        """Check whether the request frame (without its length field) of `size` bytes at `at`
+        matches."""
         return (
             size >= self._min_size
             and data.startswith(self.prefix, at + CORRELATION_ID_END)
@@ -59,7 +60,7 @@ class RequestCache(Generic[P]):
         return len(self._by_start)
 
     def find(self, data: bytes | bytearray, at: int, size: int) -> P | None:
-        """The pattern that the request frame of `size` bytes at `at` matches."""
+        """Return the pattern that the request frame of `size` bytes at `at` matches."""
         last = self._last
         if last is not None and last.matches(data, at, size):
             return last
@@ -74,10 +75,10 @@ class RequestCache(Generic[P]):
         return None
 
     def add(self, pattern: P) -> None:
-        """Replaces a pattern with the same API and prefix.
+        """Add a pattern, or replace one with the same API and prefix.
 
-        A full cache keeps what it has, and finds the new one until it finds another: dropping old
-        ones, it would find none of those that a client goes through in turn.
+        A full cache keeps its patterns, and finds the new one until it finds another. If it dropped
+        old ones, it would find none of those that a client uses in turn.
         """
         start, end = pattern.api + pattern.prefix, CORRELATION_ID_END + len(pattern.prefix)
         if len(pattern.prefix) > MAX_PREFIX:

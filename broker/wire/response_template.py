@@ -1,7 +1,7 @@
-"""A response that differs from time to time only in its correlation id and a run of int64 fields.
+"""A response that varies only in its correlation id and a run of int64 fields.
 
 Encoding a Produce response for every request costs more than appending its batch, and most of its
-bytes never change. A template is made from a frame encoded the ordinary way, so that the layout is
+bytes never change. A template is built from a frame encoded the ordinary way, so that the layout is
 declared in one place only.
 """
 
@@ -20,7 +20,7 @@ from moldau.broker.wire.frame import (
 )
 from moldau.broker.wire.primitives import INT32
 
-# Values to find the run by: no real field holds them.
+# Values that mark the run: no real field has them.
 MARKS = (0x5A17B0C3_11223344, 0x5A17B0C3_22334455, 0x5A17B0C3_33445566)
 THROTTLE_MARK = 0x5A17B0C4
 
@@ -29,9 +29,8 @@ class ResponseTemplate:
     __slots__ = ("_after", "_before", "_body", "_length", "_pack", "_size", "_throttle_at")
 
     def __init__(self, frame: bytes, fields: int = 0) -> None:
-        """`frame` carries the first `fields` of MARKS, in order, side by side, and may carry
-        THROTTLE_MARK behind them: the throttle time, which is 0 unless `throttled` says
-        otherwise."""
+        """`frame` contains the first `fields` of MARKS, in order, side by side, and may contain
+        THROTTLE_MARK after them: the throttle time, which is 0 unless `throttled` sets it."""
         self._throttle_at = at = frame.rfind(INT32.pack(THROTTLE_MARK))
         if at >= 0:
             frame = frame[:at] + bytes(INT32.size) + frame[at + INT32.size :]
@@ -46,15 +45,16 @@ class ResponseTemplate:
         self._pack: Callable[..., bytes] = struct.Struct(layout).pack
 
     def fill(self, correlation_id: int, *values: Any) -> bytes:
-        """The frame with these values."""
+        """Return the frame with these values."""
         return self._pack(self._size, correlation_id, self._before, *values, self._after)
 
     def throttled(self, filled: bytes, throttle_time_ms: int) -> bytes:
-        """A frame that `fill` has made, with a throttle time."""
+        """Set the throttle time in a frame that `fill` has built."""
         frame = bytearray(filled)
         INT32.pack_into(frame, self._throttle_at, throttle_time_ms)
         return bytes(frame)
 
     def answer(self, request: bytes | bytearray) -> bytes:
-        """The frame of a response without values to this request (without its length field)."""
+        """Return the frame of a response without values to this request (without its length
+        field)."""
         return self._length + request[CORRELATION_ID_AT:CORRELATION_ID_END] + self._body

@@ -40,7 +40,7 @@ class Primitive(NamedTuple):
 
 
 class F(NamedTuple):
-    """When a field is on the wire: versions since..until, nullable and tagged from which on."""
+    """Declares the versions since..until in which a field is on the wire, nullable or tagged."""
 
     since: int = 0
     until: int = NEVER
@@ -59,18 +59,18 @@ Float64 = Annotated[float, Primitive("float64")]
 Uuid = Annotated[bytes, Primitive("uuid")]
 String = Annotated[str, Primitive("string")]
 Bytes = Annotated[bytes, Primitive("bytes")]
-# Decoded: a view into the frame, not a copy. Encoded: one buffer, or a list of them laid end to
-# end, which reach the socket as they are.
+# Decoded, this is a view into the frame, not a copy. Encoded, it is one buffer, or a list of them
+# laid end to end, which reach the socket as they are.
 Records = Annotated[Buffer | list[Buffer], Primitive("records")]
 
 NO_UUID = bytes(16)
 
 
 class Field(NamedTuple):
-    """One declared field, as the code generator wants it."""
+    """One declared field, as the code generator needs it."""
 
     name: str
-    kind: str  # a primitive's name, or "struct"
+    kind: str  # the name of a primitive, or "struct"
     struct: type[Message] | None
     is_array: bool
     optional: bool
@@ -93,7 +93,7 @@ Encoder = Callable[[M, list[Buffer]], None]
 
 
 class Codec(NamedTuple):
-    """`decode(buffer, position)` gives the message and where it ends; `encode` appends parts."""
+    """`decode(buffer, position)` returns the message and where it ends; `encode` appends parts."""
 
     decode: Decoder[Any]
     encode: Encoder[Any]

@@ -1,10 +1,12 @@
-"""Kafka's configuration keys of topics, brokers and groups. No I/O; imports nothing else of Moldau.
+"""Kafka's configuration keys of topics, brokers and groups, without I/O.
 
-config_key.py                what a key is: type, default, allowed values; parsing one value
-…_keys.py                    the declarations
-resolve.py                   which value is in force and where it comes from (DescribeConfigs)
-validate.py, alter.py        checking and applying changes (CreateTopics, AlterConfigs)
-topic_config.py              the typed view that the log reads
+    config_key.py                the definition of a key: type, default, allowed values, parsing
+    …_keys.py                    the declarations
+    resolve.py                   the value in force and its source (DescribeConfigs)
+    validate.py, alter.py        checking and applying changes (CreateTopics, AlterConfigs)
+    topic_config.py              the typed view that the log reads
+
+This package imports nothing else of Moldau.
 """
 
 from moldau.broker.settings.kafka.alter import ConfigOperation, apply_incremental

@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs: applies its operations to the configuration of a resource.
+"""IncrementalAlterConfigs applies its operations to the configuration of a resource.
 
-Pure and unchecked: the result goes through `validate.py`.
+This is pure and unchecked: the result goes through `validate.py`.
 """
 
 import enum
@@ -18,7 +18,7 @@ from moldau.broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
 class ConfigOperation(enum.IntEnum):
-    """The operations, as on the wire."""
+    """The operations with their numbers on the wire."""
 
     SET = 0
     DELETE = 1
@@ -33,9 +33,9 @@ def apply_incremental(
     keys: Mapping[str, ConfigKey] = TOPIC_KEYS,
     broker: BrokerConfig | None = None,
 ) -> dict[str, str]:
-    """The configuration after the (name, operation, value) triples.
+    """Return the configuration after the (name, operation, value) triples.
 
-    `keys`: those of the resource. APPEND and SUBTRACT on a list that is not set start from the
+    `keys` are those of the resource. APPEND and SUBTRACT on a list that is not set start from the
     value in force, for which `broker` is needed.
     """
     altered = dict(current)

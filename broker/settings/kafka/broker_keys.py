@@ -1,7 +1,7 @@
-"""The broker keys: those that clients and consoles look at, and those that tune Moldau.
+"""The broker keys that clients and consoles look at, and those that tune Moldau.
 
-Declarations only. Defaults, and which keys can change at runtime, are Kafka 4.3's, but for keys of
-what is not served, which are read-only.
+These are declarations only. Defaults, and which keys can change at runtime, are Kafka 4.3's, except
+that keys of features that are not served are read-only.
 """
 
 from typing import Final
@@ -26,7 +26,7 @@ MINUTE_MS: Final = 60_000
 # The number of slots that spread groups and transactional ids over the workers; fixed.
 SLOTS: Final = 50
 
-# Minus one is "no limit"; zero would drop records as they are written.
+# -1 is "no limit"; 0 would drop records as they are written.
 _UNLIMITED_OR_POSITIVE = Range(1, also=(-1,))
 # Topic keys whose broker key is null by default, and its fallbacks in order of precedence.
 _FALLBACKS = {

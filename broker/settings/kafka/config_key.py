@@ -1,7 +1,7 @@
-"""What a configuration key is: its type, default, allowed values and documentation.
+"""The definition of a configuration key: its type, default, allowed values and documentation.
 
-The vocabulary of the declarations in `topic_keys.py` and `broker_keys.py`, and the parsing of one
-value. Declares no key and resolves nothing.
+This is the vocabulary of the declarations in `topic_keys.py` and `broker_keys.py`, and the parsing
+of one value. It declares no key and resolves nothing.
 """
 
 import enum
@@ -13,7 +13,7 @@ import msgspec
 
 
 class ConfigType(enum.IntEnum):
-    """Types, as in DescribeConfigs v3+."""
+    """The types, as in DescribeConfigs v3+."""
 
     BOOLEAN = 1
     STRING = 2
@@ -27,7 +27,7 @@ class ConfigType(enum.IntEnum):
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from, as on the wire; a lower code has precedence."""
+    """The source of a value, as on the wire; a lower code has precedence."""
 
     DYNAMIC_TOPIC_CONFIG = 1
     DYNAMIC_BROKER_CONFIG = 2
@@ -74,7 +74,8 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class OneOf(msgspec.Struct, frozen=True):
-    """One of some words, case-sensitive; `refused` gives the reason for known words it rejects."""
+    """One of several words, case-sensitive; `refused` gives the reason for known words it
+    rejects."""
 
     words: tuple[str, ...]
     refused: Mapping[str, str] = {}
@@ -86,7 +87,7 @@ class OneOf(msgspec.Struct, frozen=True):
 
 
 class ListOf(msgspec.Struct, frozen=True):
-    """A list without duplicates: of some words, or of any if none are named."""
+    """A list without duplicates, of these words, or of any words if none are named."""
 
     words: tuple[str, ...] = ()
     may_be_empty: bool = True
@@ -106,7 +107,7 @@ class ListOf(msgspec.Struct, frozen=True):
 
 
 class ThrottledReplicas(msgspec.Struct, frozen=True):
-    """`*`, or a list of partition:broker."""
+    """`*`, or a list of partition:broker pairs."""
 
     def problem(self, value: Value) -> str | None:
         if not isinstance(value, tuple):
@@ -117,7 +118,7 @@ class ThrottledReplicas(msgspec.Struct, frozen=True):
 
 
 class Principals(msgspec.Struct, frozen=True):
-    """Principals, separated by semicolons: names of certificates contain commas."""
+    """Principals, separated by semicolons, since names of certificates contain commas."""
 
     def problem(self, value: Value) -> str | None:
         parts = [part.strip() for part in str(value).split(";")]
@@ -139,7 +140,7 @@ class CountsByAddress(msgspec.Struct, frozen=True):
 
     @staticmethod
     def read(text: str) -> dict[str, int]:
-        """Raises ValueError."""
+        """Parse the counts. Raises ValueError."""
         counts = {}
         for part in filter(None, map(str.strip, text.split(","))):
             address, _, count = part.rpartition(":")
@@ -152,7 +153,7 @@ class CountsByAddress(msgspec.Struct, frozen=True):
 Validator = Range | OneOf | ListOf | Principals | ThrottledReplicas | CountsByAddress
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
-# Narrower than int() and float(): what Java refuses ("1_000", "nan") is refused here too.
+# This is narrower than int() and float(): values that Java refuses ("1_000", "nan") are refused.
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COMMA = re.compile(r"\s*,\s*")
@@ -161,8 +162,8 @@ _COMMA = re.compile(r"\s*,\s*")
 class ConfigKey(msgspec.Struct, frozen=True):
     """One configuration key.
 
-    `default` is None where Kafka's is null. `synonym` names the broker key a topic key takes its
-    value from when the topic does not set it. `fallbacks` are used for an unset broker key, in
+    `default` is None where Kafka's is null. `synonym` names the broker key from which a topic key
+    takes its value when the topic does not set it. `fallbacks` are used for an unset broker key, in
     order of precedence; `milliseconds` is their unit, 0 if they have none. `inert` keys are
     accepted because tools set them, and have no effect; their documentation says so. `set_by` names
     the options of `moldau serve` that determine a key that cannot be set otherwise.
@@ -182,7 +183,8 @@ class ConfigKey(msgspec.Struct, frozen=True):
     set_by: str = ""
 
     def parse(self, text: str) -> Value:
-        """The typed value of `text`. Raises InvalidConfig with key, value and what is allowed."""
+        """Return the typed value of `text`. Raises InvalidConfig with the key, the value and what
+        is allowed."""
         value = self._typed(text.strip())
         problem = self.validator.problem(value) if self.validator is not None else None
         if problem is not None:
@@ -190,7 +192,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
         return value
 
     def canonical(self, text: str) -> str:
-        """`text` as Kafka prints the parsed value: ` TRUE ` is true, `a , b` is a,b."""
+        """Return `text` as Kafka prints the parsed value: ` TRUE ` is true, `a , b` is a,b."""
         value = self.parse(text)
         match value:
             case bool():
@@ -208,7 +210,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
                 return text.lower() == "true"
             case ConfigType.SHORT | ConfigType.INT | ConfigType.LONG:
                 bits = _BITS[self.type]
-                # The length first: int() of a huge text is slow, then fails.
+                # Check the length first: int() of a huge text is slow, then fails.
                 if len(text) > 32 or not _INTEGER.fullmatch(text):
                     raise self._invalid(text, f"must be a whole number of {bits} bits")
                 number = int(text)

@@ -15,7 +15,7 @@ def _key(
 
 
 def _bounds(what: str, text: str, lowest: str, default: str, highest: str) -> tuple[ConfigKey, ...]:
-    """A key that groups may set for themselves, and the bounds they are held to."""
+    """Declare a key that groups may set for themselves, and the bounds of its values."""
     is_interval = what == "assignment.interval"
     least = Range(0 if is_interval else 1)
     prefix = "group.consumer"

@@ -1,8 +1,8 @@
-"""The keys of a group in Kafka 4.3, and what is in force for one.
+"""The keys of a group in Kafka 4.3, and the values in force for one.
 
-Those of the consumer protocol can be set for a group, within the broker's bounds. The others belong
-to protocols that are not served: they are shown, because tools look for them, and are read-only, so
-that none is changed in vain.
+Keys of the consumer protocol can be set for a group, within the broker's bounds. The others belong
+to protocols that are not served: they are shown because tools look for them, and are read-only, so
+that nobody changes them in vain.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from moldau.broker.settings.kafka.broker_keys import BROKER_KEYS
 from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, InvalidConfig
 
 _NOT_SERVED = "Shown for compatibility, no effect: this group protocol is not served."
-# Their defaults are the broker's keys of the same name behind `group.`.
+# Their defaults are the broker's keys of the same name, prefixed with `group.`.
 CONSUMER_GROUP_KEYS: Final = (
     "consumer.assignment.interval.ms",
     "consumer.heartbeat.interval.ms",
@@ -68,7 +68,7 @@ class Broker(Protocol):
 
 
 def bounds(name: str, broker: Broker) -> tuple[int, int]:
-    """The broker's for one of `CONSUMER_GROUP_KEYS`."""
+    """Return the broker's bounds for one of `CONSUMER_GROUP_KEYS`."""
     what = name.removeprefix("consumer.")
     return (
         broker.get_int(f"group.consumer.min.{what}"),
@@ -77,7 +77,7 @@ def bounds(name: str, broker: Broker) -> tuple[int, int]:
 
 
 def group_value(name: str, overrides: Mapping[str, str], broker: Broker) -> int:
-    """What is in force: the group's own value, held within the bounds, or the broker's."""
+    """Return the value in force: the group's own value, held within the bounds, or the broker's."""
     if name not in overrides:
         return broker.get_int(f"group.{name}")
     least, most = bounds(name, broker)
@@ -85,7 +85,7 @@ def group_value(name: str, overrides: Mapping[str, str], broker: Broker) -> int:
 
 
 def check_bounds(overrides: Mapping[str, str], broker: Broker) -> None:
-    """Raises InvalidConfig."""
+    """Check the broker's bounds. Raises InvalidConfig."""
     for name in CONSUMER_GROUP_KEYS:
         if name in overrides:
             least, most = bounds(name, broker)

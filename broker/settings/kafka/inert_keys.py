@@ -1,15 +1,16 @@
-"""The other broker keys of Kafka 4.3: shown, because tools look for them, and without any effect.
+"""The other broker keys of Kafka 4.3, which are shown because tools look for them, but have no
+effect.
 
-Declarations only, by the reason why they mean nothing here. Keys of what is not served are
-read-only, so that none is changed in vain. Those that are dynamic in Kafka and tune what is done
-here in another way (threads and buffers) can be set, as scripts that tune brokers do.
+These are declarations only, grouped by the reason why they mean nothing here. Keys of features that
+are not served are read-only, so that nobody changes them in vain. Keys that are dynamic in Kafka
+and tune threads and buffers, which work differently here, can be set, as tuning scripts do.
 """
 
 from typing import Final
 
 from moldau.broker.settings.kafka.config_key import ConfigKey, ConfigType, Range, Validator
 
-_NOT_HERE = "there are no logins between brokers, no Kerberos and no Java security plug-ins"
+_NO_JAVA = "there are no Java classes and no Kerberos, and brokers do not log in to each other"
 _NO_QUORUM = "metadata is kept in the store, there is no quorum of controllers"
 _NO_REPLICATION = "brokers do not replicate, Redis does"
 _NO_TIERS = "the archive is written by `moldau pipeline archive`"
@@ -26,7 +27,7 @@ _NO_LIMITS = "connections have the limits of moldau serve"
 _NO_THREADS = "a worker is one event loop"
 _ONE_AT_A_TIME = "every worker compacts one partition at a time"
 
-# Those that can be set, with the values that Kafka takes.
+# The keys that can be set, with the values that Kafka accepts.
 _DYNAMIC: Final[dict[str, Validator | None]] = {
     "background.threads": Range(1),
     "group.coordinator.cached.buffer.max.bytes": Range(512 * 1024),
@@ -41,7 +42,7 @@ _DYNAMIC: Final[dict[str, Validator | None]] = {
 
 # Reason, then name, type and default.
 _ROWS: Final = (
-    (_NOT_HERE, (
+    (_NO_JAVA, (
         ("early.start.listeners", "LIST", None),
         ("inter.broker.listener.name", "STRING", None),
         ("principal.builder.class", "CLASS", None),

@@ -1,7 +1,6 @@
-"""Which value of a key is in force, where it comes from, and its entry in DescribeConfigs.
+"""The value of a key that is in force, its source, and its entry in DescribeConfigs.
 
-Values are only parsed here; whether they are allowed is checked by `validate.py` before they are
-stored.
+Values are only parsed here; `validate.py` checks them before they are stored.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -21,7 +20,7 @@ from moldau.broker.settings.kafka.topic_keys import TOPIC_KEYS
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
-    """One of the sources a value could come from."""
+    """One of the possible sources of a value."""
 
     name: str
     value: str | None
@@ -50,14 +49,15 @@ class Resolved(NamedTuple):
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
-    """What is set for a broker: at start, for the whole cluster, and for this broker only."""
+    """The configuration of a broker: set at start, for the whole cluster, and for this broker
+    only."""
 
     static: dict[str, str] = {}
     dynamic_default: dict[str, str] = {}
     dynamic_broker: dict[str, str] = {}
 
     def resolve(self, name: str) -> Resolved:
-        """The value of a broker key. Raises KeyError for any other name.
+        """Resolve a broker key. Raises KeyError for any other name.
 
         Sources have precedence over fallbacks, as in Kafka: log.retention.hours set for the cluster
         beats log.retention.ms set at start. An unset key takes the value of its fallbacks.
@@ -69,7 +69,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
         return Resolved(_as_value_of(key, synonyms[0]), synonyms[0].source, synonyms)
 
     def get(self, name: str) -> str:
-        """The value of a broker key as Kafka prints it; empty if there is none."""
+        """Return the value of a broker key as Kafka prints it; empty if there is none."""
         return self.resolve(name).value or ""
 
     def get_int(self, name: str) -> int:
@@ -94,7 +94,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
 
 
 def _as_value_of(key: ConfigKey, candidate: ConfigSynonym) -> str:
-    """The candidate's value as one of `key`: hours and minutes become milliseconds."""
+    """Return the candidate's value as one of `key`: hours and minutes become milliseconds."""
     origin = BROKER_KEYS[candidate.name]
     text = origin.canonical(candidate.value or "")
     if origin is key or not origin.milliseconds:
@@ -104,7 +104,8 @@ def _as_value_of(key: ConfigKey, candidate: ConfigSynonym) -> str:
 
 
 def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -> str:
-    """The value of a topic key as Kafka prints it: the topic's, the broker's or the default."""
+    """Return the value of a topic key as Kafka prints it: the topic's, the broker's or the
+    default."""
     key = TOPIC_KEYS[name]
     own = overrides.get(name)
     if own is not None:
@@ -117,7 +118,8 @@ def topic_value(name: str, overrides: Mapping[str, str], broker: BrokerConfig) -
 def describe_topic(
     overrides: Mapping[str, str], broker: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """Every topic key, or those in `names`; no names means all, like null and [] in Kafka."""
+    """Describe every topic key, or those in `names`; no names means all, like null and [] in
+    Kafka."""
     return [
         _topic_entry(key, overrides, broker)
         for key in TOPIC_KEYS.values()
@@ -128,10 +130,10 @@ def describe_topic(
 def describe_broker(
     broker: BrokerConfig, names: Collection[str] | None = None, *, cluster_default: bool = False
 ) -> list[ConfigEntry]:
-    """Every broker key, or those in `names`.
+    """Describe every broker key, or those in `names`.
 
-    `cluster_default`: the broker resource with the empty name, which has only what was set for the
-    whole cluster.
+    `cluster_default` selects the broker resource with the empty name, which has only the values set
+    for the whole cluster.
     """
     if cluster_default:
         broker = BrokerConfig(dynamic_default=broker.dynamic_default)
@@ -151,7 +153,7 @@ def describe_broker(
 def describe_group(
     overrides: Mapping[str, str], broker: BrokerConfig, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """Every key of a group, or those in `names`."""
+    """Describe every key of a group, or those in `names`."""
     entries = []
     for key in GROUP_KEYS.values():
         if names and key.name not in names:
@@ -174,7 +176,7 @@ def describe_group(
 def describe_client_metrics(
     overrides: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """Every key of a subscription to clients' metrics, or those in `names`."""
+    """Describe every key of a client metrics subscription, or those in `names`."""
     entries = []
     for key in CLIENT_METRICS_KEYS.values():
         if names and key.name not in names:

@@ -1,4 +1,4 @@
-"""Kafka's keys of TLS, for every listener or, with the prefix `listener.name.<name>.`, for one."""
+"""Kafka's TLS keys, for every listener or, with the prefix `listener.name.<name>.`, for one."""
 
 from typing import Final
 

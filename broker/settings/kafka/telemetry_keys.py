@@ -1,6 +1,6 @@
-"""The keys of clients' own metrics (KIP-714): of the broker, and of a CLIENT_METRICS resource.
+"""The keys of client metrics (KIP-714): those of the broker, and of a CLIENT_METRICS resource.
 
-Such a resource is a subscription: which metrics, how often, of which clients.
+Such a resource is a subscription: which metrics, how often, from which clients.
 """
 
 from collections.abc import Mapping

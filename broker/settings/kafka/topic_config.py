@@ -1,7 +1,7 @@
 """A topic's configuration as the log reads it: typed, resolved once, plain attributes.
 
-Rebuilt when the configuration of the topic or the broker changes; nothing is looked up by name on
-the hot path.
+It is rebuilt when the configuration of the topic or the broker changes; nothing is looked up by
+name on the hot path.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ CODECS_WITH_LEVELS: Final = frozenset({"gzip", "lz4", "zstd"})
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force for a topic. -1 is "no limit" for every retention."""
+    """The configuration in force for a topic. -1 is "no limit" for every retention."""
 
     compact: bool
     delete: bool
@@ -39,7 +39,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     min_cleanable_dirty_ratio: float
     validate_records: bool = True
     unpacked_max_bytes: int = 64 << 20
-    # Whether records are unpacked although they need not be validated.
+    # Whether records are decompressed although they need not be validated.
     looks_inside: bool = False
     native: bool = False
     native_key: str = ""
@@ -48,7 +48,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> TopicConfig:
-    """The configuration in force for a topic that sets `overrides`."""
+    """Return the configuration in force for a topic that sets `overrides`."""
     in_force = broker or BrokerConfig()
 
     def text(name: str) -> str:
@@ -67,7 +67,7 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         compact=compact,
         delete="delete" in policies,
         retention_ms=retention_ms,
-        # Kafka takes any negative size as "no limit".
+        # Kafka treats any negative size as "no limit".
         retention_bytes=max(retention_bytes, -1),
         local_retention_ms=retention_ms if local_ms == -2 else local_ms,
         local_retention_bytes=max(retention_bytes if local_bytes == -2 else local_bytes, -1),
@@ -84,7 +84,7 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         max_compaction_lag_ms=integer("max.compaction.lag.ms"),
         min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
         validate_records=text("moldau.batch.validation") == "full",
-        # What would be accepted without a codec is accepted with one.
+        # Batches that would be accepted without a codec are accepted with one.
         unpacked_max_bytes=max(integer("moldau.batch.unpacked.max.bytes"), max_message_bytes),
         looks_inside=compact or number is not None or native,
         native=native,

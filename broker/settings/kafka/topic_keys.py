@@ -1,7 +1,7 @@
 """The topic keys: all of Kafka 4.3's with their defaults, and Moldau's own.
 
-Declarations only. The documentation is returned by DescribeConfigs: what Moldau does with a key,
-and for inert keys that they have no effect, and why.
+These are declarations only. DescribeConfigs returns the documentation, which says what Moldau does
+with a key and, for inert keys, why they have no effect.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 MAX_LONG: Final = "9223372036854775807"
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 STORAGES: Final = ("log", "native")
-# How and where records are stored; cannot change after creation.
+# These decide how and where records are stored, and cannot change after creation.
 FIXED: Final = ("moldau.storage", "moldau.native.key", "moldau.native.sequence.bits")
 
 _NO_FILES = "Accepted for compatibility, no effect: a partition is one stream, not a set of files"

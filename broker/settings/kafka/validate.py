@@ -1,4 +1,4 @@
-"""Whether a configuration may be stored: known names, values in range, values that fit together.
+"""Checks whether a configuration may be stored: known names, values in range, consistent values.
 
 Every check raises InvalidConfig with a message for the user. Checks across keys use the values that
 would be in force, broker defaults included, as Kafka does.
@@ -16,7 +16,7 @@ from moldau.broker.settings.kafka.topic_keys import FIXED, TOPIC_KEYS
 LISTENER_PREFIX = "listener.name."
 _PER_LISTENER = ("ssl.", "sasl.", "moldau.ssl.", "connections.max.reauth.ms")
 
-# Kafka's: a value has to fit a string of the older message versions.
+# Kafka's limit: a value has to fit a string of the older message versions.
 MAX_VALUE_LENGTH = 32767
 
 
@@ -25,7 +25,7 @@ def validate_topic(
     broker: BrokerConfig | None = None,
     existing: Mapping[str, str] | None = None,
 ) -> None:
-    """Check everything a topic would set: in CreateTopics, or after an alteration.
+    """Check everything that a topic would set, in CreateTopics or after an alteration.
 
     `existing` is what it sets now: some changes depend on it.
     """
@@ -95,7 +95,8 @@ def validate_group(overrides: Mapping[str, str | None], broker: BrokerConfig) ->
 
 
 def validate_static(configs: Mapping[str, str]) -> None:
-    """Check what an operator sets at start, in the [broker] table or the environment."""
+    """Check the configuration that an operator sets at start, in the [broker] table or the
+    environment."""
     _check_each(_of_listeners(configs), BROKER_KEYS, "broker")
     configs = {n: v for n, v in configs.items() if not n.startswith(LISTENER_PREFIX)}
     checked = _check_each(configs, BROKER_KEYS, "broker")
@@ -108,7 +109,8 @@ def validate_static(configs: Mapping[str, str]) -> None:
 
 
 def _of_listeners(configs: Mapping[str, str]) -> dict[str, str]:
-    """What is set for single listeners (`listener.name.<name>.ssl.client.auth`), by key."""
+    """Return the values set for single listeners (`listener.name.<name>.ssl.client.auth`), by
+    key."""
     found = {}
     for name, value in configs.items():
         if not name.startswith(LISTENER_PREFIX):
@@ -201,7 +203,7 @@ def _check_remote_storage(overrides: Mapping[str, str], broker: BrokerConfig) ->
 
 
 def _check_local_retention(local_name: str, local: int, total_name: str, total: int) -> None:
-    """What stays in Redis cannot exceed what is kept at all; -2 means the same."""
+    """The retention in Redis cannot exceed the whole retention; -2 means the same."""
     if total < 0 or local == -2:
         return
     if local == -1 or local > total:

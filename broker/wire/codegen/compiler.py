@@ -17,7 +17,7 @@ from moldau.broker.wire.schema import Codec, Message
 
 @cache
 def codec(message: type[Message], version: int, flexible: bool) -> Codec:
-    """The compiled codec of a message in one version; compiled when first asked for."""
+    """Return the codec of a message in one version. It is compiled when first asked for."""
     decode_source = decoder(message, version, flexible)
     encode_source = encoder(message, version, flexible)
     return Codec(

@@ -43,7 +43,7 @@ def decoder(message: type[Message], version: int, flexible: bool) -> Source:
 
 
 def _has(message: type[Message], version: int, wanted: Callable[[Field], bool]) -> bool:
-    """Whether a message of this version has such a field anywhere in it."""
+    """Check whether a message of this version has such a field anywhere in it."""
     return any(
         wanted(field) or (field.struct is not None and _has(field.struct, version, wanted))
         for field in fields_of(message)
@@ -135,14 +135,14 @@ def _decode_field(src: Source, field: Field, name: str) -> None:
 
 
 def _decode_length(src: Source, size: str, letter: str) -> None:
-    """The length or count before a string, bytes or array; -1 stands for null."""
+    """Decode the length or count before a string, bytes or array; -1 stands for null."""
     if src.flexible:
         src(f"{size} = buf[pos] - 1")
         src("pos += 1")
         src(f"if {size} > 126:")
         src(f"    {size}, pos = read_uvarint(buf, pos - 1)")
         src(f"    {size} -= 1")
-        if letter == "h":  # as in Kafka: what came in goes out in every version
+        if letter == "h":  # as in Kafka: whatever came in goes out in every version
             too_long = f"a string of ' + str({size}) + ' bytes"
             src(f"    if {size} > {primitives.MAX_STRING}: raise Malformed('{too_long}')")
     else:
@@ -207,7 +207,7 @@ def _decode_array(src: Source, field: Field, name: str, nullable: bool) -> None:
 
 
 def _least_size(src: Source, field: Field) -> int:
-    """The fewest bytes an element can take: an absurd count is found without reading on."""
+    """Return the minimum size of an element: an absurd count is found without reading on."""
     if field.kind in FIXED:
         return FIXED[field.kind][1]
     if field.kind != "struct":

@@ -135,7 +135,7 @@ def _encode_blob(src: Source, run: _Run, field: Field, value: str) -> None:
             src(f"{var} = {var}{convert}")
         src(f"{size} = len({var})")
     if field.name.endswith("error_message"):
-        # It may quote what the client sent. Nothing else is made of what fits by itself.
+        # It may quote the client's input. All other strings are known to fit.
         src(f"if {size} > {primitives.MAX_STRING}: {var} = cut_text({var}); {size} = len({var})")
     _encode_length(src, run, size, letter)
     run.flush()
@@ -170,7 +170,8 @@ def _encode_array(src: Source, run: _Run, field: Field, value: str) -> None:
 
 
 def _encode_ints(src: Source, run: _Run, kind: str, var: str, size: str) -> None:
-    """Replicas, in-sync replicas and the like mostly have one element: its own short way."""
+    """Replicas, in-sync replicas and the like usually have one element, which has its own short
+    path."""
     letter = FIXED[kind][0]
     run.flush()
     src(

@@ -1,4 +1,4 @@
-"""Shared by decoder and encoder generation: lines of source, and the names they need."""
+"""Parts that decoder and encoder generation share: lines of source, and the names they need."""
 
 from __future__ import annotations
 

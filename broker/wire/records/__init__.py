@@ -1,8 +1,8 @@
-"""The records inside a batch: read them, build a batch of them, look one up.
+"""The records inside a batch: reading them, building a batch of them, looking one up.
 
-Off the hot path of ordinary topics: compaction, recompression, look-up by timestamp and the check
-of what is produced to compacted topics. Their produce and fetch never come here (see batch.py);
-native topics, whose records are entries of their own, do.
+These are off the hot path of ordinary topics: compaction, recompression, look-up by timestamp, and
+checking batches for compacted topics use them. Ordinary produce and fetch never come here (see
+batch.py); native topics do, whose records are separate entries.
 
     record: length varint, attributes int8 (unused), timestamp delta varlong, offset delta
             varint, key, value (length varint, negative for null, then the bytes),
@@ -14,10 +14,11 @@ in time linear in the size of the (decompressed) batch. The checksum is not veri
     record.py         one record
     varints.py        its numbers
     headers.py        its headers
-    walking.py        where the fields of each record of a batch are
+    walking.py        finds the fields of each record of a batch
     decoding.py       the records of a batch, and look-ups among them, by that walk
-    encoding.py       a batch made of given records, or compressed with another codec
-    batch_builder.py  a batch made record by record
+    encoding.py       builds a batch of given records, or changes its codec
+    validation.py     checks a produced batch without building records
+    batch_builder.py  builds a batch record by record
 """
 
 from moldau.broker.wire.records.batch_builder import BatchBuilder

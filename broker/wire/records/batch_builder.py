@@ -1,4 +1,4 @@
-"""A batch made record by record: the hot path of native topics, whose entries become batches."""
+"""Builds a batch record by record: the hot path of native topics, whose entries become batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moldau.broker.wire.records.varints import NULL_LENGTH, wrap, zigzag
 
 
 class BatchBuilder:
-    """Takes the bytes of each record; no Record is made."""
+    """Takes the bytes of each record; no Record is created."""
 
     __slots__ = (
         "_base_timestamp",
@@ -40,8 +40,8 @@ class BatchBuilder:
     def add(
         self, offset: int, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes
     ) -> None:
-        """Offsets have to grow, and to stay within 31 bits of the first."""
-        # Spelt out for the same reason as in `walk` of walking.py.
+        """Add a record. Offsets have to grow, and to stay within 31 bits of the first."""
+        # Written out for the same reason as in `walk` of walking.py.
         number = timestamp - self._base_timestamp << 1
         when = UVARINTS[number] if 0 <= number < TABLE_SIZE else zigzag(wrap(number >> 1))
         number = offset - self.base_offset << 1
@@ -60,7 +60,7 @@ class BatchBuilder:
         size = len(head) + len(key) + len(value_length) + len(value) + len(headers)
         number = size << 1
         length = UVARINTS[number] if number < TABLE_SIZE else uvarint(number)
-        # Not joined yet: the bytes of a value are copied once, when the batch is built.
+        # These are not joined yet: the bytes of a value are copied once, when the batch is built.
         self._parts += (length, head, key, value_length, value, headers)
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp

@@ -11,14 +11,14 @@ from moldau.broker.wire.records.walking import NULL_END, Span, checked_header, o
 
 
 def read_records(batch: Buffer, limit: int) -> list[Record]:
-    """The records of one batch; at most `limit` bytes are decompressed for them."""
+    """Return the records of one batch, decompressing at most `limit` bytes."""
     return list(iter_records(batch, limit))
 
 
 def iter_records(batch: Buffer, limit: int, payload: bytes | None = None) -> Iterator[Record]:
-    """The same, one by one: for callers that must not block their event loop for long.
+    """Yield the records one by one, for callers that must not block their event loop for long.
 
-    `payload`: what the batch unpacks to, if that is known already.
+    `payload` is the decompressed batch, if it is known already.
     """
     if payload is None:
         header, payload = open_batch(batch, limit)
@@ -40,13 +40,13 @@ def iter_records(batch: Buffer, limit: int, payload: bytes | None = None) -> Ite
 
 
 def record_spans(batch: Buffer, limit: int) -> tuple[bytes, list[Span]]:
-    """The payload of a batch and where the fields of its records are: no Record is made."""
+    """Return the payload of a batch and the positions of its fields; no Record is created."""
     header, payload = open_batch(batch, limit)
     return payload, list(walk(header, payload))
 
 
 def record_at(payload: bytes, span: Span) -> Record:
-    """The record of a span; its offset is only the delta."""
+    """Return the record of a span; its offset is only the delta."""
     delta, timestamp, key_at, key_end, value_at, value_end, headers_at, end = span
     return Record(
         delta,
@@ -58,13 +58,13 @@ def record_at(payload: bytes, span: Span) -> Record:
 
 
 def keyless_records(header: BatchHeader, payload: bytes, most: int) -> list[int]:
-    """The positions of the first records that have no key, which a compacted topic refuses."""
+    """Return the positions of the first records without a key, which a compacted topic refuses."""
     keyless = (at for at, span in enumerate(walk(header, payload)) if span[3] == NULL_END)
     return list(islice(keyless, most))
 
 
 def timestamps_in(batch: Buffer, limit: int) -> Iterator[tuple[int, int]]:
-    """Offset and timestamp of each record."""
+    """Return the offset and timestamp of each record."""
     header, payload = open_batch(batch, limit)
     return ((header.base_offset + span[0], span[1]) for span in walk(header, payload))
 
@@ -76,7 +76,8 @@ def record_timestamps(header: BatchHeader, payload: bytes) -> Iterator[int]:
 def first_at_or_after(
     batch: Buffer, timestamp: int, limit: int, start: int = 0
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record, by offset, that is not older than `timestamp`.
+    """Return offset and timestamp of the first record, by offset, that is not older than
+    `timestamp`.
 
     Records before the offset `start` do not count: a log may begin inside a batch.
     """

@@ -1,4 +1,4 @@
-"""Batches made of given records, and batches compressed with another codec."""
+"""Builds batches of given records, and compresses batches with another codec."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def build_batch(
     delete_horizon_ms: int | None = None,
     payload: bytes | None = None,
 ) -> bytearray:
-    """A batch of records that keep their offsets and timestamps.
+    """Build a batch of records that keep their offsets and timestamps.
 
-    It covers the offsets from `base_offset` to `last_offset`, also those that have no record
-    (any more). Of `attributes`, the codec and the delete horizon are decided by the arguments
-    of that name and the rest is kept. A delete horizon takes the place of the base timestamp,
-    as in Kafka: readers add it to the deltas all the same.
+    It covers the offsets from `base_offset` to `last_offset`, including those that have no record
+    (any more). Of `attributes`, the arguments of that name decide the codec and the delete horizon,
+    and the rest is kept. A delete horizon replaces the base timestamp, as in Kafka: readers add it
+    to the deltas all the same.
 
-    `payload` is what `encode_records` makes of the records, when that was done piece by piece.
+    `payload` is the result of `encode_records`, if that was done piece by piece.
 
     A batch without records, which Kafka writes to keep the sequence numbers of a producer's last
     batch, is never compressed.
@@ -86,8 +86,8 @@ def build_batch(
 
 
 def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: int) -> bytes:
-    """Records as they stand in a batch with this base; the pieces of a batch can be joined."""
-    # Spelt out for the same reason as in `walk` of walking.py.
+    """Encode records as in a batch with this base; the pieces of a batch can be joined."""
+    # Written out for the same reason as in `walk` of walking.py.
     parts: list[bytes] = []
     join, table, size = b"".join, UVARINTS, TABLE_SIZE
     for record in records:
@@ -114,7 +114,7 @@ def encode_records(records: Sequence[Record], base_offset: int, base_timestamp: 
 
 
 def with_codec(header: BatchHeader, payload: bytes, codec: int, level: int | None) -> bytearray:
-    """The batch of a header and its unpacked records, with a codec that may be another one.
+    """Return the batch of a header and its decompressed records, possibly with another codec.
 
     The records are not decoded: the payload is compressed as a whole.
     """
@@ -125,7 +125,7 @@ def with_codec(header: BatchHeader, payload: bytes, codec: int, level: int | Non
 
 
 def _assemble(header: BatchHeader, payload: bytes) -> bytearray:
-    """Header and payload together, with the length and the checksum they make."""
+    """Join header and payload, and set their length and checksum."""
     batch = bytearray(HEADER_SIZE + len(payload))
     HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - LENGTH_OVERHEAD))
     batch[HEADER_SIZE:] = payload

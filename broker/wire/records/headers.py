@@ -9,7 +9,7 @@ from moldau.broker.wire.records.varints import NULL_LENGTH, varint, zigzag
 
 
 def decode_headers(raw: bytes) -> list[tuple[str, bytes | None]]:
-    """The headers of a record; a key that is not UTF-8 is patched up, as Java clients do."""
+    """Decode the headers of a record; a key that is not UTF-8 is repaired, as in Java clients."""
     try:
         end = end_of_headers(raw, 0)
     except IndexError:
@@ -28,7 +28,7 @@ def decode_headers(raw: bytes) -> list[tuple[str, bytes | None]]:
 
 
 def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
-    """What `Record.headers` holds."""
+    """Encode headers for `Record.headers`."""
     parts: list[bytes] = []
     count = 0
     for name, value in headers:

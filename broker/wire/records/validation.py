@@ -1,13 +1,13 @@
-"""Are the records of a batch what its header declares? The check before a batch is appended.
+"""Checks before an append that the records of a batch are what its header declares.
 
-It accepts what `walking.walk` accepts of a batch with consecutive offsets from 0, as producers make
-them, but builds nothing and is fast where records are alike: records of one size mostly have their
-fields in the same places, so a whole run of them is checked column by column. A column is a slice
-of the payload with the record's size as its step; comparing columns costs a fraction of parsing the
-records one by one.
+It accepts whatever `walking.walk` accepts of a batch with consecutive offsets from 0, as producers
+build them, but builds nothing and is fast where records are alike: records of one size usually have
+their fields at the same positions, so a whole run of them is checked column by column. A column is
+a slice of the payload with the record's size as its step; comparing columns costs a fraction of
+parsing the records one by one.
 
-Timestamps are compared with what the header says of them. Whether it is right is all that is found
-out here: nearly always it is, and `walk` tells the exact ones of the few other batches.
+Timestamps are compared with the header. Only whether the header is right is found out here: nearly
+always it is, and `walk` finds the exact timestamps of the few other batches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HAS_LARGEST, _HAS_LARGER, _HAS_NEGATIVE = 1, 2, 4
 def check_records(
     count: int, payload: bytes, max_delta: int | None = None, *, none_before: bool = False
 ) -> bool:
-    """Raises CorruptBatch unless `payload` is `count` records at consecutive offsets.
+    """Raise CorruptBatch unless `payload` is `count` records at consecutive offsets.
 
     Returns whether `max_delta` is the largest difference of their timestamps from the header's
     first one and, with `none_before`, none of them is negative.
@@ -136,11 +136,12 @@ def _alike(
     payload: bytes, at: int, size: int, most: int,
     equal: list[int], timestamp_at: int, delta_at: int, index: int,
 ) -> int:  # fmt: skip
-    """How many records from `at` on are laid out like the one before, which is `size` bytes long.
+    """Return how many records from `at` on are laid out like the one before, which is `size` bytes
+    long.
 
-    `equal`: positions in that one whose bytes must be the same in all of them: every length, and
-    the count of headers, which is 0. Timestamps may differ, in as many bytes; offset deltas go on
-    from `index`, whose position in that record is `delta_at`.
+    `equal` are positions in that one whose bytes must be the same in all of them: every length, and
+    the count of headers, which is 0. Timestamps may differ, in as many bytes; offset deltas
+    continue from `index`, whose position in that record is `delta_at`.
     """
     width = _width(payload, delta_at)
     limit = ONE_BYTE if width == 1 else TWO_BYTES
@@ -174,11 +175,11 @@ def _alike(
 def _compare_timestamps(
     payload: bytes, at: int, width: int, size: int, stop: int, top: int, none_before: bool
 ) -> int:  # fmt: skip
-    """What there is among the timestamps of a run of records: flags.
+    """Return flags that describe the timestamps of a run of records.
 
     They begin at `at` and have `width` bytes each. The columns are compared from the last byte of
-    the varint on, which counts most. Producers mostly write timestamps in order: those that begin
-    like the largest are the last ones.
+    the varint on, which is the most significant. Producers usually write timestamps in order: those
+    that begin like the largest are the last ones.
     """
     first = payload[at:stop:size]
     found = _HAS_NEGATIVE if none_before and first.translate(None, _POSITIVE) else 0
@@ -203,7 +204,7 @@ def _compare_timestamps(
 
 
 def _compare_each(payload: bytes, at: int, width: int, size: int, stop: int, top: int) -> int:
-    """The same where they are not in order."""
+    """Compare timestamps that are not in order."""
     if width > _MAX_WIDTH:
         return _HAS_LARGER  # perhaps: record by record it can be told
     codes: Iterable[int] = payload[at + width - 1 : stop : size]
@@ -215,7 +216,7 @@ def _compare_each(payload: bytes, at: int, width: int, size: int, stop: int, top
 
 
 def _width(payload: bytes, at: int) -> int:
-    """How many bytes the varint at `at` has."""
+    """Return the size of the varint at `at`."""
     width = 1
     while payload[at] > 0x7F:
         at += 1

@@ -1,7 +1,6 @@
 """The numbers in records: zigzag varints of up to ten bytes, and Java's 64 bits.
 
-The loops over records spell the short ones out for themselves (see walking.py); what comes here
-is long, or seldom.
+Loops over records handle the short ones inline (see walking.py); only long or rare ones come here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _MAX_VARLONG_SHIFT = 63
 
 
 def varint(buf: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint of up to ten bytes and the position after it."""
+    """Return a zigzag varint of up to ten bytes and the position after it."""
     byte = buf[at]
     at += 1
     if byte > 0x7F:
@@ -24,7 +23,7 @@ def varint(buf: bytes, at: int) -> tuple[int, int]:
 
 
 def long_varint(buf: bytes, at: int, byte: int) -> tuple[int, int]:
-    """The rest of a varint after its first byte, not yet unzigzagged."""
+    """Return the rest of a varint after its first byte, before zigzag decoding."""
     value, shift = byte & 0x7F, 7
     while byte > 0x7F:
         if shift > _MAX_VARLONG_SHIFT:
@@ -42,7 +41,7 @@ def zigzag(value: int) -> bytes:
 
 
 def wrap(value: int) -> int:
-    """Into 64 bits, as Java's arithmetic does: deltas need not fit when timestamps do."""
+    """Wrap into 64 bits, as Java's arithmetic does: deltas need not fit when timestamps do."""
     return (value - MIN_INT64 & (1 << 64) - 1) + MIN_INT64
 
 

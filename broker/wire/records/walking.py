@@ -1,8 +1,8 @@
-"""Where the fields of each record of a batch are: the one walk over records.
+"""Finds the fields of each record of a batch: the one walk over records.
 
 `walk` takes each field's length as declared and then compares the end of the last one with the end
 of the record: positions only grow, so a field that overruns its record cannot make the two meet.
-Overrunning the batch is an IndexError on the way.
+Overrunning the batch raises IndexError on the way.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def payload_of(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
 
 
 def walk(header: BatchHeader, payload: bytes) -> Iterator[Span]:
-    """Where the fields of each record are; see the module for how it is checked."""
-    # The same five steps for each varint, spelt out: most take one byte, nearly all of the
+    """Return the positions of the fields of each record; the module explains the check."""
+    # The same five steps are written out for each varint: most take one byte, nearly all of the
     # others two, and a call for each would make this a quarter slower.
     at, previous = 0, -1
     base_timestamp, last_delta = header.base_timestamp, header.last_offset_delta
