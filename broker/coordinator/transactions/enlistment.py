@@ -51,7 +51,7 @@ class Links(Protocol):
 
 
 class Transactions(Protocol):
-    """Those of this worker."""
+    """The transactional ids of this worker."""
 
     def knows(self, history: bytes) -> bool: ...
     def submit(self, transactional_id: str, event: Add, /) -> object: ...

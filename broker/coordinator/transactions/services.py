@@ -1,4 +1,4 @@
-"""Everything of a worker that takes part in transactions, wired together."""
+"""Wires together what a worker needs for transactions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TransactionServices:
         worker, workers = settings.index, settings.workers
 
         def history() -> bytes:
-            """As this worker sees it just now: others may have noticed a change already, or not."""
+            """The history this worker sees now; others may notice a change earlier or later."""
             return store.history.token
 
         self.peers = Peers(settings.worker_sockets, worker)
@@ -78,7 +78,7 @@ class TransactionServices:
         )
 
     async def close_slots(self) -> None:
-        """Behind the last write. A store that keeps its history needs no more proof."""
+        """Call it after the last write. A store that keeps its history needs no more proof."""
         if not self._is_kept:
             await self._wholeness.close()
 
