@@ -185,7 +185,7 @@ class Link:
 
 
 def error_code(number: int) -> ErrorCode:
-    """Of an answer. A worker of another version, before a restart, may know more of them."""
+    """The error code of an answer. A worker of another version may send codes unknown here."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -1,9 +1,9 @@
-"""Work that takes long, in slices: targets and expressions of groups.
+"""Runs long computations in slices between other work of the event loop.
 
-A thread would hold the interpreter against the event loop, and a process would have to be sent as
-much as there is to compute. So such work is a generator that yields often; it runs for two
-milliseconds of a turn of the event loop. What is small ends in its first slice, within the request
-that asked for it.
+A thread would compete with the event loop for the interpreter, and a process would have to be sent
+as much data as there is to compute. So a computation is a generator that yields often, and runs for
+two milliseconds of each turn of the event loop. A small one ends in its first slice, within the
+request that asked for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Work(Generic[T]):
-    """`done` gets the result, or None if the work failed."""
+    """A computation. `done` gets its result, or None if it failed."""
 
     def __init__(
         self, what: str, steps: Generator[None, None, T], done: Callable[[T | None], None]
@@ -32,7 +32,7 @@ class Work(Generic[T]):
         self._done = done
 
     def run(self, until: float) -> bool:
-        """True: it has ended."""
+        """Run until that time; returns whether it has ended."""
         result: T | None = None
         try:
             while perf_counter() < until:
@@ -47,7 +47,7 @@ class Work(Generic[T]):
 
 
 class TimeSlicer:
-    """One piece of work after the other, a slice for each turn."""
+    """Gives one slice per turn, to one computation after the other."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,6 @@
-"""An exception in the middle of a change of a transactional id: nothing stays half changed.
+"""Exceptions around a transactional id: in its effects, its timers, its loading, its giving up.
 
-Whoever waits is refused with an error that producers retry, the id is loaded from the store again,
-and other ids do not notice. The places where it is thrown are before and after each change.
+Those in the middle of a transition, wherever it is: test_runtime_defects.py.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from moldau.broker.coordinator.runtime import recovery
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
-from moldau.broker.txn.effects import InitAnswer
 from moldau.broker.txn.machine import Machine
 from moldau.broker.txn.record import TxnState, decode
 from moldau.broker.txn.transaction import Transaction
@@ -75,91 +73,9 @@ async def loaded(own: Shell) -> None:
             await asyncio.sleep(0.002)
 
 
-async def transaction(own: Shell, name: str, *, retries: bool = False) -> InitAnswer:
-    """As a producer does it: what may be retried is, and nothing else may come."""
-
-    async def until_done(ask: Any) -> Any:
-        for _ in range(2_000):
-            answer = await ask()
-            if answer.error is NONE:
-                return answer
-            assert retries, answer
-            assert answer.error in RETRIED | {ErrorCode.CONCURRENT_TRANSACTIONS}, answer
-            await asyncio.sleep(0.005)
-        raise AssertionError("it never ends")
-
-    producer: InitAnswer = await until_done(lambda: own.init(name))
-    await until_done(lambda: own.add(name, producer))
-    await until_done(lambda: own.end(name, producer))
-    return producer
-
-
 def nothing_is_left(own: Shell) -> bool:
     coordinator = own.coordinator
     return not coordinator._open and not coordinator.writes.under_way
-
-
-PLACES = [
-    (Transaction, "_requested"),
-    (Transaction, "go_on"),
-    (Transaction, "_decide"),
-    (Transaction, "_persisted"),
-    (Transaction, "_stored"),
-    (Transaction, "settle"),
-    (Transaction, "_markers_written"),
-    (Transaction, "complete"),
-    (Machine, "put"),
-    (Machine, "become"),
-    (Machine, "begin"),
-    (Machine, "arm_by"),
-    (Machine, "reply"),
-    (Machine, "write_markers"),
-    (Machine, "take_effects"),
-]
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("owner", "method"), PLACES, ids=[method for _, method in PLACES])
-@pytest.mark.parametrize("skipped", [0, 1, 3])
-async def test_half_a_change_is_taken_back(
-    server: RedisServer,
-    raw: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: Any,
-    method: str,
-    after: bool,
-    skipped: int,
-) -> None:
-    """In whichever step of a transaction: its producer gets through, and so do those after it."""
-    async with txn_shell(server) as own:
-        first = await transaction(own, NAME)
-        before = await own.init(OTHER)
-        trap = Trap(owner, method, after=after)
-        whole, passed = getattr(owner, method), 0
-
-        def broken(machine: Any, *args: Any) -> Any:
-            nonlocal passed
-            if machine.transactional_id == NAME and passed < skipped:
-                passed += 1
-                return whole(machine, *args)
-            return trap.broken(machine, *args)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, method, broken)
-            producer = await transaction(own, NAME, retries=True)
-            assert (await own.add(OTHER, before)).error is NONE  # nobody else has noticed
-            await own.until(NAME, TxnState.COMPLETE_COMMIT)
-        await loaded(own)
-
-        assert trap.sprung or skipped
-        assert producer.producer_epoch > first.producer_epoch
-        stale = await own.add(NAME, first)
-        assert stale.error in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
-        await transaction(own, NAME)
-        await own.until(NAME, TxnState.COMPLETE_COMMIT)
-        assert nothing_is_left(own)
-    async with txn_shell(server) as heir:
-        await transaction(heir, NAME)
 
 
 @pytest.mark.parametrize("method", ["save", "save_intact"])

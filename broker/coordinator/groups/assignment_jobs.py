@@ -1,5 +1,5 @@
-"""What groups want computed: targets, the topics that expressions stand for, what it means to them
-that topics change. At once if it is little, else in slices."""
+"""Computes what groups ask for: target assignments, the topics that expressions match, and what
+changed topics mean for them. Small jobs end at once, larger ones run in slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AssignmentJobs:
         self._topics = topics
         self._slicer = TimeSlicer()
         self._changed_topics: set[str] = set()
-        # Given where clients do not see all topics: by group and expression, who may see what.
+        # Set where an authorizer is configured, as clients may not see all topics.
         self.visibility: RegexVisibility | None = None
 
     def assign(self, effect: Assign) -> None:
@@ -55,7 +55,7 @@ class AssignmentJobs:
         self._slicer.start(Work(what, steps, resolved))
 
     def _reporter(self, group_id: str) -> Callable[[Event], None]:
-        """Only the machine that asked has a use for it: another one has other facts."""
+        """Reports to the machine that asked, if it is still there: another one has other facts."""
         asking = self._groups.by_id.get(group_id)
 
         def report(event: Event) -> None:
@@ -67,7 +67,7 @@ class AssignmentJobs:
     # --- topics ---
 
     def topic_changed(self, name: str) -> None:
-        """A topic was made, deleted, or has more partitions."""
+        """A topic was created or deleted, or has more partitions."""
         if not self._changed_topics:
             asyncio.get_running_loop().call_soon(self._report_topics)
         self._changed_topics.add(name)
@@ -78,7 +78,7 @@ class AssignmentJobs:
         self._slicer.start(Work(what, self._tell_groups(TopicsChanged(names)), lambda _: None))
 
     def _tell_groups(self, event: TopicsChanged) -> Generator[None, None, None]:
-        """One after the other: each may compute a target."""
+        """One after the other, as each may compute a target."""
         for group_id in self._groups.concerned():
             self._submit(group_id, event)
             yield

@@ -1,4 +1,4 @@
-"""What happens in the groups of a worker, counted."""
+"""Counts rebalances and expired members of a worker's groups, for the metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GroupCounters:
         group = change.group_id
         if change.state in REBALANCING:
             if group in self._started:
-                return  # it begins again: the same pause for its members
+                return  # it restarts: still the same pause for its members
             self._started[group] = now_ms
             key = group, reason_of(change.reason)
             if key in self._rebalances or len(self._rebalances) < MAX_GROUPS:
@@ -60,5 +60,5 @@ class GroupCounters:
 
 
 def reason_of(text: str) -> str:
-    """One of a few: labels must not grow with the names in a reason."""
+    """Reduce a reason to one of a few labels: they must not grow with the names in it."""
     return next((kind for word, kind in _KINDS if word in text), "other")

@@ -1,8 +1,8 @@
-"""Which topics an expression may stand for, where an authorizer is configured.
+"""Which topics an expression may match, where an authorizer is configured.
 
-As in Kafka the topics are those that the member may describe that last said the expression. It says
-it once: after a restart of the worker nothing is known of that, and the expression stands for what
-it stood for before until a member says it again.
+As in Kafka, an expression matches topics that the member who last sent it may describe. Members
+send an expression once. After a restart of the worker it therefore matches what it matched before,
+until a member sends it again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern.group import ConsumerGroup
 
-MAX_KNOWN = 10_000  # expressions of groups; of more the oldest are as after a restart
+MAX_KNOWN = 10_000  # expressions; beyond that the oldest are forgotten, as after a restart
 
 MaySee = Callable[[str], bool]
 
@@ -29,16 +29,16 @@ class RegexVisibility:
         self._known[key] = may_see
 
     def of_group(self, group_id: str, group: GroupBase | None) -> Callable[[str, str], bool]:
-        """Takes an expression and the name of a topic."""
-        stood_for: dict[str, frozenset[str]] = {}
+        """Returns a check of an expression and the name of a topic."""
+        matched: dict[str, frozenset[str]] = {}
         if isinstance(group, ConsumerGroup):
             known = group.subscriptions.patterns.items()
-            stood_for = {pattern: one.topics or frozenset() for pattern, one in known}
+            matched = {pattern: one.topics or frozenset() for pattern, one in known}
 
         def may_see(pattern: str, name: str) -> bool:
             sees = self._known.get((group_id, pattern))
             if sees is not None:
                 return sees(name)
-            return name in stood_for.get(pattern, ())
+            return name in matched.get(pattern, ())
 
         return may_see

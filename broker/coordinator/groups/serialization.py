@@ -1,4 +1,4 @@
-"""Groups and committed offsets as they are stored: fields of hashes to values, and back."""
+"""Converts groups and committed offsets to the hash fields they are stored as, and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from moldau.broker.group.views import Owners, owners_in
 from moldau.broker.store.groups import MEMBER, StoredGroup
 
 PORTION = 8_192  # bytes of members that are encoded in one turn of the event loop
-MEMBER_BYTES = 400  # as much work as a member without partitions is
+MEMBER_BYTES = 400  # the cost of a member without partitions
 PENDING = b"~"  # begins the field of an offset of an open transaction
 
 encode_offset = msgspec.msgpack.Encoder().encode
@@ -58,7 +58,7 @@ def offset_fields(offsets: CommittedOffsets) -> dict[bytes, bytes]:
 async def encode_members(
     members: Mapping[str, Callable[[], ConsumerMember] | None],
 ) -> dict[bytes, bytes | None]:
-    """The fields of members; None: to be removed. A thousand take a while, so by portions."""
+    """The fields of members; None: remove it. In portions, as a thousand members take a while."""
     fields: dict[bytes, bytes | None] = {}
     done = 0
     for member_id, snapshot in members.items():

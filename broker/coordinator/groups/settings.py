@@ -10,7 +10,7 @@ from moldau.broker.store.topics import TopicStore
 
 
 class GroupSettings:
-    """What is set for single groups, as it is in the store."""
+    """The configuration of single groups, as stored."""
 
     def __init__(self, store: TopicStore) -> None:
         self._store = store

@@ -1,11 +1,12 @@
-"""Offsets of transactions: TxnOffsetCommit stores them as pending, markers commit or remove them.
+"""Offsets of open transactions: TxnOffsetCommit stores them as pending, markers end them.
 
 **No pending offset outlives its marker.** A TxnOffsetCommit is announced (`in_progress`) before the
-coordinator of its transaction is asked. That one says yes with the number n while transaction n is
-open, so marker n arrives here after the announcement. If it arrives before the offsets are sent to
-the store, it is noted, and they are refused. If it arrives later, it is behind them on the same
-connection, and ends them. A slot that was taken again in between may have had another owner, and
-the marker may have gone there: then they are refused too, and the client asks again.
+coordinator of its transaction is asked. The coordinator answers with the number n only while
+transaction n is open, so marker n arrives here after the announcement. If it arrives before the
+offsets are sent to the store, it is noted, and the offsets are refused. If it arrives later, it is
+behind them on the same connection, and ends them. If the slot was taken again in between, it may
+have had another owner, and the marker may have gone there: then the offsets are refused too, and
+the client retries.
 """
 
 from __future__ import annotations

@@ -43,17 +43,17 @@ class SlotTenant(Protocol):
     def start_loading(self, slot: int) -> None: ...
 
     async def read(self, slot: int) -> Any:
-        """What is stored. Raises StoreFault."""
+        """Read what is stored. Raises StoreFault."""
 
     async def loaded(self, slot: int, found: Any) -> None:
-        """`found`, by `read`, while the slot was ours."""
+        """Go on from what `read` found; the slot was ours all the time."""
 
     def is_loaded(self, slot: int) -> bool: ...
 
     def give_up(self, slot: int) -> None: ...
 
     async def write_again(self, slot: int) -> int:
-        """How many differed. Raises StoreFault."""
+        """Write what the store lost; returns how many differed. Raises StoreFault."""
 
 
 class Slots:
@@ -73,7 +73,7 @@ class Slots:
         store.on_reconnected = self._reconnected
 
     def add(self, tenant: SlotTenant) -> None:
-        """Before anything is loaded."""
+        """Add a tenant, before anything is loaded."""
         self._tenants.append(tenant)
         for slot in self.numbers:
             tenant.start_loading(slot)

@@ -49,7 +49,7 @@ class MarkerWriter(Protocol):
 
 
 class Loaded(msgspec.Struct):
-    """What was found of a slot."""
+    """A slot as it was found in the store."""
 
     records: list[TxnRecord]
     store_id: bytes  # when it was loaded

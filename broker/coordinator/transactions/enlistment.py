@@ -47,7 +47,7 @@ Enlisted = Callable[[ErrorCode, int], None]
 
 
 class Transactions(Protocol):
-    """Those of this worker."""
+    """The transactional ids of this worker."""
 
     def knows(self, store_id: bytes) -> bool: ...
     def submit(self, transactional_id: str, event: Add, /) -> object: ...

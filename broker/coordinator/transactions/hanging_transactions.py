@@ -1,9 +1,9 @@
-"""Transactions that a log has open although no coordinator is going to end them.
+"""Aborts hanging transactions: open in a log, although no coordinator is going to end them.
 
-It takes a store that lost its tail: a log may have lost a marker that its coordinator knows to be
-written, or that of a transactional id that is lost too. When a log began a new leader epoch, what
-it had open before is looked for at every coordinator. What one of them is still to end is left to
-it; the rest is aborted, or read_committed consumers would wait there for ever.
+They appear when the store loses its tail. A log may have lost a marker that its coordinator knows
+to be written, or whose transactional id is lost too. When a log begins a new leader epoch, every
+coordinator is asked about the transactions that the log had open. Those that a coordinator will
+still end are left to it; the rest is aborted, or read_committed consumers would wait for ever.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_ENDED = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class Transactions(Protocol):
-    """Those of this worker."""
+    """The transactional ids of this worker."""
 
     def loading(self) -> int: ...
     def knows(self, store_id: bytes) -> bool: ...
@@ -74,14 +74,14 @@ class HangingTransactions:
         self._looking: set[PartitionLog] = set()
 
     def look(self, log: PartitionLog, place: TxnPartition) -> None:
-        """Of a log that began a new leader epoch with transactions open."""
+        """Look after a log that began a new leader epoch with transactions open."""
         if log not in self._looking:
             self._looking.add(log)
             self._spawn(self._look(log, place))
 
     async def _look(self, log: PartitionLog, place: TxnPartition) -> None:
         try:
-            # First of all coordinators that live write their last markers again.
+            # Coordinators that live write their last markers again first.
             await asyncio.sleep(LOOK_AGAIN_S)
             while left := log.transactions_left_open():
                 try:
@@ -110,7 +110,7 @@ class HangingTransactions:
         await await_callback(begin)
 
     async def _awaited(self, producers: set[int], place: TxnPartition) -> set[int]:
-        """Those of which a coordinator is still to write a marker there. Raises NotAnswered."""
+        """The producers whose marker a coordinator will still write there. Raises NotAnswered."""
         is_known = self._transactions.knows(self._store_id())
         if not is_known or self._transactions.loading() or self._transactions.is_ending(producers):
             raise NotAnswered("this worker loads its transactional ids, or ends transactions")

@@ -1,7 +1,7 @@
-"""One marker at one place of this worker: in the log of a partition, or in the groups of a slot.
+"""Writes one marker at one place of this worker: to a partition's log, or to the groups of a slot.
 
-Asked by the markers of this worker's own transactions, and by WriteTxnMarkers. It may be asked any
-number of times: what is there already is left out.
+The markers of this worker's own transactions and WriteTxnMarkers use it. It may be called any
+number of times for the same marker: the log leaves out one that is there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PendingOffsets(Protocol):
 
 
 class LocalMarkers:
-    """`spawn`: for what cannot be done by callbacks."""
+    """`spawn` runs what cannot be done by callbacks."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class LocalMarkers:
         self._logs.log_for(topic, partition).write_marker(marker, partial(_report, done))
 
     async def _find(self, marker: Marker, place: TxnPartition, done: Done) -> None:
-        """The place may be newer than what this worker knows, or gone."""
+        """Look for a place that this worker does not know: it may be new, or gone."""
         try:
             topic = await self.find(place)
         except StoreFault as fault:
@@ -94,7 +94,7 @@ class LocalMarkers:
         except StoreFault as fault:
             error = coordinator_code_for(fault)
         except Exception:
-            # A defect of ours. Whoever asked must get an outcome, or it would never ask again.
+            # A defect of ours. The caller must get an outcome, or it would never try again.
             logger.exception("offsets of producer %d cannot be ended", marker.producer_id)
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         done(error)

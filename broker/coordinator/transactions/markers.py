@@ -1,10 +1,10 @@
-"""The markers of transactions that have ended: to every place, however long that takes.
+"""Writes the markers of transactions that have ended to every place, however long that takes.
 
-A partition's leader gets them, who appends them with the batches of that moment; the groups of a
-slot are their owner's. What is due for a worker is gathered into one WriteTxnMarkers at a time,
-over all transactions. A leader that is down or does not answer is not waited for: any worker may
-append, so this one does, and the marker that the leader may still write is left out by the log.
-The owner of groups is the only one that can end their offsets: it is asked until it is back.
+The leader of a partition appends its marker together with the batches of that moment; the owner of
+a slot ends the offsets of its groups. Markers for the same worker, of all transactions, are
+gathered into one WriteTxnMarkers at a time. If a leader is down or does not answer, this worker
+appends the marker itself, as any worker may; the log leaves out the one that the leader may still
+write. Only the owner of a slot can end offsets, so it is asked until it is back.
 
 A request says which id of the store its sender sees. When the store has lost its tail, markers
 are written again; a leader that has not noticed yet would say that they are there.
@@ -98,7 +98,7 @@ class Markers:
     def write(self, wanted: WriteMarkers, done: Callable[[], None]) -> None:
         """Call `done`, later, once every place has its marker.
 
-        Asked again for the same transaction, it begins again: the store may have lost some.
+        A second call for the same transaction begins again: the store may have lost some.
         """
         marker = Marker(wanted.producer_id, wanted.producer_epoch, wanted.number, wanted.commit)
         key = (wanted.transactional_id, wanted.number)
@@ -111,11 +111,11 @@ class Markers:
             self._send(ending, place)
 
     def is_writing(self, producers: Collection[int]) -> bool:
-        """Markers of one of these producers."""
+        """Whether markers of one of these producers are being written."""
         return any(each.marker.producer_id in producers for each in self._endings.values())
 
     def forget(self, is_forgotten: Callable[[str], bool]) -> None:
-        """Transactional ids that another worker owns from now on: it writes their markers again."""
+        """Stop writing markers of these transactional ids: whoever loads them begins again."""
         for key in [key for key in self._endings if is_forgotten(key[0])]:
             self._endings.pop(key).is_over = True
 
@@ -144,7 +144,7 @@ class Markers:
             self._retry(ending, place, "a defect")
 
     def answered(self, ending: Ending, place: TxnPartition, error: ErrorCode) -> None:
-        """By this worker or by another one."""
+        """This worker or another one has answered."""
         if ending.is_over:
             return
         if error is ErrorCode.NONE:
@@ -211,7 +211,8 @@ class Markers:
 
 
 class Outbox:
-    """What is due for another worker: all of one turn, and what comes while it is busy."""
+    """Gathers the markers for another worker: those of one turn, and those that come while the link
+    is busy."""
 
     def __init__(self, markers: Markers, link: Callable[[], Link]) -> None:
         self._markers = markers
@@ -287,7 +288,7 @@ def _request(batch: list[Due], store_id: bytes) -> WriteTxnMarkersRequest:
 
 
 def _topics(places: list[TxnPartition]) -> list[WritableTxnMarkerTopic]:
-    """Of places that are sorted."""
+    """`places` are sorted."""
     topics: list[WritableTxnMarkerTopic] = []
     for place in places:
         if not topics or (topics[-1].name, topics[-1].topic_id) != place[:2]:
@@ -297,7 +298,7 @@ def _topics(places: list[TxnPartition]) -> list[WritableTxnMarkerTopic]:
 
 
 def _errors(batch: list[Due], response: WriteTxnMarkersResponse) -> list[list[ErrorCode]] | None:
-    """Error codes in the order of what was asked, which workers keep; None: it is no answer."""
+    """Error codes in the order of the request, which workers keep. None: not an answer."""
     answered = [
         [
             (topic.name, partition.partition_index, partition.error_code)

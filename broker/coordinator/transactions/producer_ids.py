@@ -16,7 +16,7 @@ LOW = 100  # the next block is taken in advance: `take` cannot wait
 
 
 class ProducerIds:
-    """`take_block`: the first of so many ids."""
+    """`take_block` reserves so many ids in the store and returns the first."""
 
     def __init__(self, take_block: Callable[[int], Awaitable[int]]) -> None:
         self._take_block = take_block
@@ -44,7 +44,7 @@ class ProducerIds:
         return self.take()
 
     async def ensure(self) -> None:
-        """Until `take` has one. Raises StoreFault."""
+        """Wait until `take` has one. Raises StoreFault."""
         while not self._blocks:
             await asyncio.shield(self._take_more())
 

@@ -1,4 +1,4 @@
-"""Everything of a worker that takes part in transactions, wired together."""
+"""Wires together what a worker needs for transactions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TransactionServices:
         worker, workers = settings.index, settings.workers
 
         def store_id() -> bytes:
-            """As this worker sees it just now: others may have noticed a change already, or not."""
+            """The history this worker sees now; others may notice a change earlier or later."""
             return store.identity.store_id
 
         self.peers = Peers(settings.worker_sockets, worker)
@@ -71,7 +71,7 @@ class TransactionServices:
         )
 
     async def close_slots(self) -> None:
-        """Behind the last write. A store that keeps its id over a restart needs no more."""
+        """Call it after the last write. A store that keeps its id over a restart needs no more."""
         if not self._is_kept:
             await self._clean_shutdown.close()
 
