@@ -6,10 +6,13 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
 from tests.support.pages.browser import CHROMIUM, Watched
+
+# Playwright's five seconds are too few on a busy machine.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,10 @@ def test_live_records_stop_and_pages_ask_for_a_login_when_the_user_is_removed(
     add_user(broker, "bob", "--operation read --topic orders", "--operation describe --group g")
     page.goto("/topics/orders/records")
     log_in(page, "bob", PASSWORD)
-    page.get_by_role("button", name="Live").click()
+    live = page.get_by_role("button", name="Live")
+    expect(live).to_be_visible()
+    page.wait_for_load_state()  # a click before the script has run does nothing
+    live.click()
     expect(page.locator("#live-state")).to_contain_text("live")
     settings: dict[str, Any] = {**librdkafka_settings(broker)}
     producer = Producer(settings)

@@ -16,7 +16,7 @@ from moldau.broker.placement import leader_of, owner_of
 from moldau.broker.wire.batch import CONTROL, headers
 from tests.support.brokers.compacting import COMPACT, wait_compacted
 from tests.support.brokers.compacting import QUICK as COMPACTING
-from tests.support.brokers.running import Broker, running_broker
+from tests.support.brokers.running import Broker, fresh_processes, running_broker
 from tests.support.clients.base import EARLIEST, Place, Record
 from tests.support.compat.session import Session, read, send_all, values
 from tests.support.compat.transactions import (
@@ -35,8 +35,8 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 100, **COMPACTING}
 
 
 def broker_of_several_workers() -> Iterator[Broker]:
-    """For a module's `moldau` fixture."""
-    with running_broker(workers=WORKERS, broker=SETTINGS) as broker:
+    """For a module's `moldau` fixture. Its workers are killed, so they are fresh processes."""
+    with fresh_processes(), running_broker(workers=WORKERS, broker=SETTINGS) as broker:
         yield broker
         # Fenced producers that wait for the garbage collector would go on trying to connect.
         gc.collect()
