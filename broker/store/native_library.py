@@ -37,7 +37,7 @@ class NativeLibrary:
             self.is_loaded = True
 
     async def call(self, name: str, keys: Sequence[bytes], *words: bytes | str | int) -> Any:
-        """FCALL; repeated once if the functions were missing."""
+        """Call a function (FCALL). If the functions are missing, load them and repeat once."""
         await self.ensure_loaded()
         try:
             return await self._control.ask("FCALL", name, len(keys), *keys, *words)

@@ -1,6 +1,6 @@
 """What Redis shows of a stream: XINFO, its groups and consumers, what is pending, the last entries.
 
-For people who look at it, so it is bounded and need not be of one moment.
+It is shown to people: it is bounded, and its parts need not be of the same moment.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NativeViews:
     async def view(
         self, key: bytes, until: float, *, has_groups: bool, has_entries: bool
     ) -> StreamView:
-        """`until`: by time.monotonic(); groups that come later are without details."""
+        """`until`: a time of time.monotonic(); after it, groups are listed without details."""
         kind: bytes = await self._control.ask("TYPE", key)
         if kind != b"stream":
             return StreamView(kind.decode())

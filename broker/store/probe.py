@@ -1,4 +1,5 @@
-"""Whether a server answers, asked without a client library: the supervisor starts without one."""
+"""Asks a server whether it is ready, without a client library: the supervisor starts without
+one."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ TIMEOUT_S = 1.0
 
 
 async def is_ready(unix_socket: str) -> bool:
-    """Whether the server answers, and has loaded its data."""
+    """Does the server answer, and has it loaded its data?"""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_unix_connection(unix_socket)
@@ -25,7 +26,7 @@ async def is_ready(unix_socket: str) -> bool:
 
 
 async def is_up_to_date(unix_socket: str) -> bool:
-    """Whether the store has the current format, or nothing in it. Not knowing is a no."""
+    """Does the store have the current format, or is it empty? False if it does not answer."""
     current = store_format.CURRENT_VALUE
     try:
         async with asyncio.timeout(TIMEOUT_S):

@@ -38,7 +38,8 @@ class QuotaStore:
         return {} if value is None else _decode(value)
 
     async def replace(self, entity: Entity, old: Values, new: Values) -> bool:
-        """No values: there is no such quota. False when it is no longer `old`."""
+        """Compare-and-set: False if the stored values are not `old`. Without values it is
+        removed."""
         words = [_encode(values) if values else b"" for values in (old, new)]
         name = entity.canonical()
         return bool(await self._control.ask("EVAL", _CHANGE, 1, keys.QUOTAS, name, *words))

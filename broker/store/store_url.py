@@ -8,7 +8,7 @@
 the sentinels get the same, unless `sentinel_username` and `sentinel_password` are given (empty: no
 password).
 
-What a worker needs is read here: redis-py takes a tenth of a second to import, at every start.
+Workers use this instead of redis-py, which takes a tenth of a second to import, at every start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Address = tuple[str, int]
 SENTINEL_SCHEMES = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 SENTINEL_PORT = 26379
 SERVER_PORT = 6379
-_FALSE = ("0", "F", "FALSE", "N", "NO")  # as redis-py's
+_FALSE = ("0", "F", "FALSE", "N", "NO")  # the same as redis-py's
 _FORM = "redis+sentinel://host:port,host:port/master-name"
 
 
@@ -33,7 +33,7 @@ class Credentials:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The AUTH command; empty without a password."""
+        """The AUTH command; empty: there is no password."""
         if self.password is None:
             return ()
         return ("AUTH", self.username, self.password) if self.username else ("AUTH", self.password)
@@ -50,8 +50,8 @@ class StoreUrl:
         own: Credentials | None = None
         if url.partition("://")[0] in SENTINEL_SCHEMES:
             url, own = self._read_sentinels()
-        self.server_url = url  # of one server, as redis-py reads it
-        self.path: str | None = None  # of its unix socket
+        self.server_url = url  # the URL of one server, for redis-py
+        self.path: str | None = None  # the path of its unix socket
         self.address: Address = ("localhost", SERVER_PORT)
         self.database = 0
         self._parameters: dict[str, str] = {}
@@ -60,7 +60,8 @@ class StoreUrl:
         self.sentinel_credentials = self.credentials if own is None else own
 
     def _read_server(self) -> Credentials:
-        """As redis-py does: a parameter counts where nothing stands in front, `db` always."""
+        """Read parameters as redis-py does: they count where the URL says nothing else, `db`
+        always."""
         parts = urlsplit(self.server_url)
         for name, value in parse_qsl(parts.query):
             self._parameters.setdefault(name, value)
@@ -87,7 +88,7 @@ class StoreUrl:
             raise ValueError(f"{name} is not a number") from None
 
     def _read_sentinels(self) -> tuple[str, Credentials | None]:
-        """The rest as a URL of one server, and the sentinels' credentials if they are given."""
+        """Split off the sentinels: returns a URL of one server, and the sentinels' credentials."""
         parts = urlsplit(self.url)
         secrets, _, hosts = parts.netloc.rpartition("@")
         self.sentinels = tuple(_address(host) for host in hosts.split(",") if host)
@@ -108,7 +109,7 @@ class StoreUrl:
             credentials = Credentials(own.get("sentinel_username"), own.get("sentinel_password"))
         userinfo = f"{secrets}@" if secrets else ""
         query = f"?{urlencode(others)}" if others else ""
-        # The host is a place-holder: a sentinel names it.
+        # The host is a placeholder: a sentinel names the real one.
         scheme = SENTINEL_SCHEMES[parts.scheme]
         return f"{scheme}://{userinfo}127.0.0.1/{database}{query}", credentials
 
@@ -127,7 +128,7 @@ class StoreUrl:
         return context
 
     def without_secrets(self, text: str) -> str:
-        """A message of a library, with the secrets of the URL masked."""
+        """Mask the secrets of the URL in a library's message."""
         for known in (self.credentials, self.sentinel_credentials):
             if known.password:
                 text = text.replace(known.password, "***")
@@ -144,7 +145,7 @@ def mask(url: str) -> str:
         [(key, "***" if "password" in key else value) for key, value in parse_qsl(parts.query)],
         safe="*/:",
     )
-    # By hand: urlunsplit turns unix:///path into unix:/path.
+    # Not urlunsplit: it turns unix:///path into unix:/path.
     return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{query}" if query else "")
 
 

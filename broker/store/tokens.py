@@ -1,5 +1,5 @@
 """Delegation tokens in Redis: one hash, replaced field by field. Workers hold all of it in memory
-(access/). The HMAC that a client logs in with is not in it: that follows from the id and from the
+(access/). The HMAC that a client logs in with is not stored: it follows from the id and from the
 secret key, which is kept outside of the store."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TokenStore:
         self._control = control
 
     async def all(self) -> dict[bytes, bytes]:
-        """Encoded, by id."""
+        """The encoded tokens, by id."""
         return pairs(await self._control.ask("HGETALL", keys.TOKENS))
 
     async def get(self, token_id: str) -> bytes | None:
@@ -34,11 +34,11 @@ class TokenStore:
         await self._control.ask("HSETNX", keys.TOKENS, token_id.encode(), _encode(token))
 
     async def replace(self, token_id: str, old: bytes, new: Token | None) -> bool:
-        """None: remove it. False when it is no longer `old`."""
+        """Compare-and-set: False if the stored token is not `old`. None removes it."""
         words = (token_id.encode(), old, b"" if new is None else _encode(new))
         return bool(await self._control.ask("EVAL", _CHANGE, 1, keys.TOKENS, *words))
 
 
 def read_token(value: bytes) -> Token:
-    """Raises ValueError."""
+    """Decode a token. Raises ValueError."""
     return _decode(value)

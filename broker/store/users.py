@@ -1,7 +1,7 @@
 """Users in Redis: one hash, replaced field by field. Workers hold all of it in memory (access/).
 
 The field "" is no user: it holds the secret from which the answers to unknown users are derived
-(security/scram.py). All workers have the same one, or their answers would differ.
+(security/scram.py). All workers share it; otherwise their answers would differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class UserStore:
         self._control = control
 
     async def all(self) -> dict[bytes, bytes]:
-        """Encoded, by name; with the secret, if there ever was a user."""
+        """The encoded accounts by name, and the secret if there ever was a user."""
         return pairs(await self._control.ask("HGETALL", keys.USERS))
 
     async def get(self, name: str) -> bytes | None:
@@ -37,12 +37,13 @@ class UserStore:
     async def replace(
         self, name: str, old: bytes | None, new: Account | None, secret: bytes
     ) -> bool:
-        """False when it is no longer `old`. `secret` becomes the secret if there is none."""
+        """Compare-and-set: False if the stored account is not `old`. `secret` is stored if there is
+        none."""
         value = b"" if new is None else _encode(new)
         words = (name.encode(), old or b"", value, secret)
         return bool(await self._control.ask("EVAL", _CHANGE, 1, keys.USERS, *words))
 
 
 def read_account(value: bytes) -> Account:
-    """Raises ValueError."""
+    """Decode an account. Raises ValueError."""
     return _decode(value)

@@ -2,7 +2,7 @@
 
 A file opens with what its script does, `-- KEYS:` and `-- ARGV:`. A first line
 `#!lua flags=allow-oom` lets a script run in a full store. A script that writes to a slot compares
-the slot's epoch first (`broker/store/fence.py`). The functions of native topics are a library of
+the slot's epoch first (`broker/store/groups.py`). The functions of native topics are a library of
 their own: `broker/store/native_library.lua`.
 """
 
