@@ -6,7 +6,7 @@ the sockets: of any other broker every answer is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from moldau.broker.metrics.document import METRICS, Document, PartitionRow, decode
@@ -43,6 +43,11 @@ class LocalWorkers:
             answer = self.ask(node_id, METRICS)
             self._documents[node_id] = None if answer is None else decode(answer)
         return self._documents[node_id]
+
+    def known_rows(self) -> Iterator[PartitionRow]:
+        """The partitions in the reports that are here already."""
+        for document in self._documents.values():
+            yield from () if document is None else document.partitions
 
     def rows(self, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, PartitionRow]:
         """The rows that leaders, given by their node ids, report; unknown ones are left out."""
