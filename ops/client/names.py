@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 Address = tuple[str, int]
 
 
@@ -17,6 +19,17 @@ class Node(NamedTuple):
     @property
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Coordinator(msgspec.Struct, frozen=True):
+    """The coordinator of a group or a transactional id, as results of operations name it."""
+
+    id: int
+    address: str
+
+    @classmethod
+    def of(cls, node: Node) -> Coordinator:
+        return cls(node.node_id, node.address)
 
 
 class TopicPartition(NamedTuple):

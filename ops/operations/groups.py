@@ -24,7 +24,7 @@ from moldau.broker.wire.messages.describe_groups import (
 from moldau.broker.wire.messages.list_groups import ListGroupsRequest
 from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.ops.client import LATEST, Cluster, TopicPartition, refusal
-from moldau.ops.operations.coordinator import Coordinator
+from moldau.ops.client.names import Coordinator
 from moldau.ops.operations.lag import LagCounter
 from moldau.ops.operations.local_workers import LocalWorkers
 

@@ -28,8 +28,11 @@ class LagCounter:
         self._is_native: dict[str, bool] = {}
 
     def native_among(self, topics: Iterable[str]) -> set[str]:
-        """The native ones; all are asked for at once."""
+        """The native ones, by reports that are known or by their configuration."""
         wanted = set(topics)
+        if wanted - self._is_native.keys():
+            for row in self._workers.known_rows():
+                self._is_native[row.topic] = not row.has_consecutive_offsets
         unknown = sorted(wanted - self._is_native.keys())
         if unknown:
             found = config_values(self._cluster, unknown, STORAGE)

@@ -6,7 +6,7 @@ the sockets: of any other broker every answer is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
@@ -49,6 +49,11 @@ class LocalWorkers:
         if node_id not in self._documents:
             self._documents[node_id] = self.ask(node_id, METRICS, None)
         return self._documents[node_id]
+
+    def known_rows(self) -> Iterator[PartitionRow]:
+        """The partitions in the reports that are here already."""
+        for document in self._documents.values():
+            yield from () if document is None else document.partitions
 
     def rows(self, leaders: Mapping[TopicPartition, int]) -> dict[TopicPartition, PartitionRow]:
         """The rows that leaders, given by their node ids, report; unknown ones are left out."""

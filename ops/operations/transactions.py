@@ -28,7 +28,7 @@ from moldau.ops.client import (
     TopicPartition,
     refusal,
 )
-from moldau.ops.operations.coordinator import Coordinator
+from moldau.ops.client.names import Coordinator
 from moldau.ops.operations.open_transactions import open_transactions
 
 ONGOING = "Ongoing"

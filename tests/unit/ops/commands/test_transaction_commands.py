@@ -53,11 +53,11 @@ from moldau.broker.wire.messages.write_txn_markers import (
 )
 from moldau.broker.wire.schema import Message
 from moldau.ops.cli import main
-from moldau.ops.client import ClientError, Cluster, Node, TopicPartition
+from moldau.ops.client import ClientError, Cluster, Node, TopicPartition, names
 from moldau.ops.command_line import parse_duration
 from moldau.ops.commands import transactions_abort
 from moldau.ops.commands.transactions_describe import time_text
-from moldau.ops.operations import coordinator, transactions
+from moldau.ops.operations import transactions
 from moldau.ops.operations.hanging_transactions import find_hanging, find_open, write_abort_marker
 from moldau.ops.operations.transactions import list_with_times
 
@@ -303,7 +303,7 @@ def test_ids_of_all_brokers_are_listed_with_the_age_of_open_ones(cluster: Script
     assert (first.transactional_id, first.started_ms) == ("a", None)
     assert (second.transactional_id, second.started_ms) == ("b", 1000)
     assert (second.running_ms or 0) > 1000
-    assert second.coordinator == coordinator.Coordinator(1, "127.0.0.1:1")
+    assert second.coordinator == names.Coordinator(1, "127.0.0.1:1")
     assert [node for request, node, _ in cluster.sent if isinstance(
         request, ListTransactionsRequest
     )] == [1, 2]  # fmt: skip
