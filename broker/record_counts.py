@@ -8,7 +8,6 @@ from moldau.broker.errors import MoldauError
 from moldau.broker.log.counting import CountBudget
 from moldau.broker.log.log import Log
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.metrics.record_counts import (
     MAX_BEHIND,
     UNKNOWN,
@@ -17,6 +16,7 @@ from moldau.broker.metrics.record_counts import (
     decode_behind,
     encode_counts,
 )
+from moldau.broker.topics.topics import Topics
 
 MAX_RECORDS = 50_000  # that are counted one by one for a question
 COUNTING_S = 0.4

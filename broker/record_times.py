@@ -13,7 +13,6 @@ from moldau.broker.errors import MoldauError
 from moldau.broker.log.callbacks import await_callback
 from moldau.broker.log.log import NO_TIMESTAMP, FetchReader, Log
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.metrics.record_times import (
     MAX_PLACES,
     Place,
@@ -22,6 +21,7 @@ from moldau.broker.metrics.record_times import (
     encode_times,
 )
 from moldau.broker.report import in_slices
+from moldau.broker.topics.topics import Topics
 from moldau.broker.wire.batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,

@@ -15,7 +15,6 @@ from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.log import Log
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.loop_lag import LoopLag
 from moldau.broker.metrics.document import (
     ClientRow,
@@ -33,6 +32,7 @@ from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.connection import Connection
 from moldau.broker.store.store import Store
+from moldau.broker.topics.topics import Topics
 
 TURN_NS = 2_000_000  # how long requests wait for a part of a report
 # Logs unused since the worker started: loaded for their bounds, so many at a time.

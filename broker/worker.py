@@ -27,11 +27,10 @@ from moldau.broker.frame_checks import FrameChecks
 from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.dispatch import Dispatcher
 from moldau.broker.in_step import InStep
-from moldau.broker.log.compaction import Compaction
 from moldau.broker.log.history import LogHistory
+from moldau.broker.log.keeping.compaction import Compaction
+from moldau.broker.log.keeping.maintenance import Maintenance
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.maintenance import Maintenance
-from moldau.broker.log.topics import Topic, Topics
 from moldau.broker.log_levels import request_logger
 from moldau.broker.loop_lag import LoopLag
 from moldau.broker.metrics.access_counters import FAILURE, SUCCESS
@@ -70,6 +69,7 @@ from moldau.broker.settings.static import static_config
 from moldau.broker.store.store import Store, StoreFiles, reached
 from moldau.broker.store.topics import Change
 from moldau.broker.stream_views import StreamViews
+from moldau.broker.topics.topics import Topic, Topics
 from moldau.broker.visible import Visibility
 
 logger = logging.getLogger("moldau.worker")

@@ -26,14 +26,14 @@ from typing import Any
 
 import msgspec
 
-from moldau.broker.log.event_topic import EventTopic
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import AUDIT, Topics
+from moldau.broker.log.writing.event_topic import EventTopic
 from moldau.broker.security.identity import Identity
 from moldau.broker.security.repeats import Repeats
 from moldau.broker.security.resources import Operation, ResourceType
 from moldau.broker.security.tokens import Token
 from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.topics.topics import AUDIT, Topics
 
 logger = logging.getLogger("moldau.audit")
 

@@ -28,9 +28,9 @@ from typing import Any
 from moldau.broker.coordinator.group_coordinator import GroupCoordinator
 from moldau.broker.group.effects import MemberChanged, StateChanged
 from moldau.broker.group.states import REBALANCING, GroupState
-from moldau.broker.log.event_topic import EventTopic
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import GROUP_EVENTS, Topics
+from moldau.broker.log.writing.event_topic import EventTopic
+from moldau.broker.topics.topics import GROUP_EVENTS, Topics
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.group.topics import TopicFacts, TopicsSeen
-from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.topics.topics import Topic, Topics
 
 
 def topics_seen(topics: Topics) -> TopicsSeen:

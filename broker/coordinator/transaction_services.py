@@ -17,10 +17,10 @@ from moldau.broker.coordinator.transaction_coordinator import (
 )
 from moldau.broker.coordinator.wholeness import Wholeness
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.processes import WorkerSettings
 from moldau.broker.store.store import Store
+from moldau.broker.topics.topics import Topics
 
 
 class TransactionServices:

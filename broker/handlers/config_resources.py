@@ -10,9 +10,9 @@ from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, m
 from moldau.broker.handlers import authorization, broker_loggers
 from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.named_configs import ConfigChange
-from moldau.broker.log.topics import check_name
 from moldau.broker.security.resources import CLUSTER_NAME, Operation, ResourceType
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import check_name
 from moldau.broker.wire.messages.incremental_alter_configs import AlterableConfig
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

@@ -21,7 +21,6 @@ from moldau.broker.handlers.client_telemetry import ClientTelemetry
 from moldau.broker.handlers.deadlines import Deadlines
 from moldau.broker.handlers.named_configs import ConfigChange, NamedConfigs, changed
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topic, Topics
 from moldau.broker.log_levels import LogLevels
 from moldau.broker.metrics.access_counters import AccessCounters
 from moldau.broker.placement import leader_of
@@ -33,6 +32,7 @@ from moldau.broker.settings.processes import Endpoint, WorkerSettings
 from moldau.broker.store.store import Store
 from moldau.broker.store.topics import Change
 from moldau.broker.telemetry.subscriptions import read_subscription
+from moldau.broker.topics.topics import Topic, Topics
 
 
 class Parked(Protocol):

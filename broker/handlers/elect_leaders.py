@@ -14,9 +14,9 @@ from moldau.broker.handlers.authorization import (
 )
 from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.lookup import find_topics, raise_fault
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,

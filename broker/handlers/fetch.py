@@ -17,9 +17,9 @@ from moldau.broker.handlers.context import Broker
 from moldau.broker.handlers.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
 from moldau.broker.handlers.lookup import unknown_topic
 from moldau.broker.log.epochs import UNDEFINED
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,

@@ -8,7 +8,7 @@ from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
 from moldau.broker.handlers.context import Broker
 from moldau.broker.log.epochs import NO_EPOCH
 from moldau.broker.log.log import Log
-from moldau.broker.log.topics import INTERNAL, NEVER_TOPICS, Topic
+from moldau.broker.topics.topics import INTERNAL, NEVER_TOPICS, Topic
 from moldau.broker.wire.schema import NO_UUID
 
 NO_LEADER = -1  # of a partition whose leader cannot be named just now

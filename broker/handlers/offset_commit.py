@@ -11,9 +11,9 @@ from moldau.broker.group.commits import check_metadata
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
 from moldau.broker.handlers.authorization import GROUP, GROUP_DENIED, TOPIC, TOPIC_DENIED, is_denied
 from moldau.broker.handlers.context import Broker
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,

@@ -18,7 +18,7 @@ from moldau.broker.errors import MoldauError, StoreFault
 from moldau.broker.log.history import LogHistory
 from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import Log
-from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.topics.topics import Topic, Topics
 
 logger = logging.getLogger("moldau.log")
 

@@ -11,9 +11,9 @@ import logging
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.log.log import LEADER_EPOCH
-from moldau.broker.log.topics import Topic
 from moldau.broker.store.epochs import EpochStore
 from moldau.broker.store.topics import Change, TopicStore
+from moldau.broker.topics.topics import Topic
 
 logger = logging.getLogger("moldau.log")
 

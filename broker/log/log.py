@@ -14,10 +14,10 @@ from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.counting import CountBudget
 from moldau.broker.log.epochs import EPOCH_ZERO, UNDEFINED, Epochs
-from moldau.broker.log.flight import Append
-from moldau.broker.log.markers import Marker
-from moldau.broker.log.state import Producer
-from moldau.broker.log.waiters import Waiters
+from moldau.broker.log.reading.waiters import Waiters
+from moldau.broker.log.state.log_state import Producer
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.markers import Marker
 from moldau.broker.metrics.log_counters import TopicCounters
 from moldau.broker.metrics.record_counts import Counts
 from moldau.broker.settings.kafka import TopicConfig

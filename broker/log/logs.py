@@ -10,25 +10,25 @@ from typing import Any, Protocol
 
 from moldau.broker.errors import ErrorCode, StoreFault, StoreFull
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
-from moldau.broker.log.archived import Archived
 from moldau.broker.log.checked import CheckedLogs
 from moldau.broker.log.history import LogHistory
-from moldau.broker.log.joining import Joined
+from moldau.broker.log.keeping.archived import Archived
+from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import Log
+from moldau.broker.log.native.group_assignments import Readership
 from moldau.broker.log.native.log import NativeLog
-from moldau.broker.log.native.readership import Readership
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.read_ahead import ReadAhead
-from moldau.broker.log.retention import Retention
-from moldau.broker.log.tail import TailCache
-from moldau.broker.log.topics import Topic, Topics
-from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.log.reading.read_ahead import ReadAhead
+from moldau.broker.log.reading.tail import TailCache
+from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.writing.verification import Joined
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.placement import leader_of
 from moldau.broker.store import keys, resp
 from moldau.broker.store.store import Store
 from moldau.broker.store.watch import Watcher
+from moldau.broker.topics.topics import Topic, Topics
 from moldau.broker.txn.record import Place
 
 logger = logging.getLogger("moldau.log")

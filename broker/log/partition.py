@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from moldau.broker.log import timestamps
-from moldau.broker.log.appender import AppenderHost, LogAppender
 from moldau.broker.log.callbacks import Completion
-from moldau.broker.log.committed import CommittedReader
 from moldau.broker.log.epochs import Epochs
-from moldau.broker.log.flight import Append
+from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import (
     AbortedFound,
@@ -24,14 +21,17 @@ from moldau.broker.log.log import (
     Log,
     OffsetAndTimestamp,
 )
-from moldau.broker.log.markers import Marker, MarkerAppend
-from moldau.broker.log.read_ahead import ReadAhead
-from moldau.broker.log.reader import LogReader
-from moldau.broker.log.replica import NOT_LOADED, LogReplica
-from moldau.broker.log.retention import Retention
-from moldau.broker.log.state import Producer
-from moldau.broker.log.tail import Tail
-from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.log.reading import timestamps
+from moldau.broker.log.reading.committed import CommittedReader
+from moldau.broker.log.reading.read_ahead import ReadAhead
+from moldau.broker.log.reading.reader import LogReader
+from moldau.broker.log.reading.tail import Tail
+from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.state.log_state import Producer
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.appender import AppenderHost, LogAppender
+from moldau.broker.log.writing.markers import Marker, MarkerAppend
+from moldau.broker.log.writing.replica import NOT_LOADED, LogReplica
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.watch import Watcher
 

@@ -13,7 +13,7 @@ import itertools
 from typing import Any
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.compaction import Compaction
+from moldau.broker.log.keeping.compaction import Compaction
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.settings.kafka import TopicConfig, topic_config
 from moldau.broker.store.cleaned import Cleaned

@@ -11,16 +11,16 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from moldau.broker.errors import ErrorCode, StoreFull
-from moldau.broker.log.archived import Archived
-from moldau.broker.log.flight import Append, Participation
 from moldau.broker.log.history import LogHistory
-from moldau.broker.log.joining import Joined
+from moldau.broker.log.keeping.archived import Archived
+from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.read_ahead import ReadAhead
-from moldau.broker.log.retention import Retention
-from moldau.broker.log.tail import TailCache
-from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.log.reading.read_ahead import ReadAhead
+from moldau.broker.log.reading.tail import TailCache
+from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.writing.append import Append, Participation
+from moldau.broker.log.writing.verification import Joined
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.store import keys
 from moldau.broker.store.confirmation import Confirmation

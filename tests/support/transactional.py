@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.log.callbacks import Completion, await_callback
-from moldau.broker.log.flight import Participation
-from moldau.broker.log.joining import Joined
-from moldau.broker.log.markers import Marker
 from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.writing.append import Participation
+from moldau.broker.log.writing.markers import Marker
+from moldau.broker.log.writing.verification import Joined
 from moldau.broker.wire.batch import TRANSACTIONAL
 from moldau.broker.wire.records import Record, build_batch
 from tests.support.log_host import WaitedAppend

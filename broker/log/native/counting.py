@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.native.ids import Id, parse
-from moldau.broker.log.native.replica import NativeReplica
+from moldau.broker.log.native.view import NativeReplica
 from moldau.broker.metrics.record_counts import UNKNOWN, Counts
 from moldau.broker.store.native import NativeStreams, StreamGroup
+from moldau.broker.store.stream_ids import Id, parse
 
 MAX_COUNTED = 10_000
 # Entries may be large, and the store holds as many of them twice while it counts them.

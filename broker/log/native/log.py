@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
-from moldau.broker.log.acks import acknowledge, too_few
 from moldau.broker.log.callbacks import Completion
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.flight import Append
 from moldau.broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
 from moldau.broker.log.native import counting, maintenance, timestamps
 from moldau.broker.log.native.fields import TooManyWords, to_words
-from moldau.broker.log.native.group_readers import GroupReaders
-from moldau.broker.log.native.ids import Id, parse
-from moldau.broker.log.native.reader import NativeReader
-from moldau.broker.log.native.readership import Readership
-from moldau.broker.log.native.replica import NativeReplica, ReplicaHost
-from moldau.broker.log.retries import AwaitedRetries
+from moldau.broker.log.native.group_assignments import Readership
+from moldau.broker.log.native.reader_selection import GroupReaders
+from moldau.broker.log.native.stream_reader import NativeReader
+from moldau.broker.log.native.view import NativeReplica, ReplicaHost
+from moldau.broker.log.writing.acks import acknowledge, too_few
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.failed_batches import AwaitedRetries
 from moldau.broker.metrics.record_counts import Counts
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.native import MAX_WORDS
 from moldau.broker.store.replication import Replication
+from moldau.broker.store.stream_ids import Id, parse
 from moldau.broker.store.watch import Watcher
 from moldau.broker.wire.batch import CorruptBatch
 from moldau.broker.wire.records import record_spans

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from moldau.broker.log.native.ids import Id, parse
-from moldau.broker.log.native.replica import NativeReplica
+from moldau.broker.log.native.view import NativeReplica
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.native import NativeStreams
+from moldau.broker.store.stream_ids import Id, parse
 
 NO_LIMIT = -1
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from moldau.broker.log.log import OffsetAndTimestamp
 from moldau.broker.log.native.batching import RawEntry, numbered
-from moldau.broker.log.native.ids import parse
-from moldau.broker.log.native.reader import NativeReader
+from moldau.broker.log.native.stream_reader import NativeReader
 from moldau.broker.store.native import NativeStreams, RawEntries
+from moldau.broker.store.stream_ids import parse
 
 PAGE = 500
 NEWEST_LOOKED_AT = 1_000

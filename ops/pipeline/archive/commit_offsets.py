@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.log.archived import ARCHIVE_GROUP, archive_note
+from moldau.broker.log.keeping.archived import ARCHIVE_GROUP, archive_note
 from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

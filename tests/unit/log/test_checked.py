@@ -8,10 +8,10 @@ import pytest
 from moldau.broker.log import checked
 from moldau.broker.log.checked import CheckedLogs
 from moldau.broker.log.log import Log
-from moldau.broker.log.topics import Topic
 from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.topics import TopicRecord
+from moldau.broker.topics.topics import Topic
 from tests.support.log_batches import plain
 from tests.support.log_host import Host, append, until
 from tests.support.redis_server import RedisServer

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import cleaning_pass, committed, compaction, transactions
+from moldau.broker.log.keeping import cleaning_pass, compaction
 from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.reading import committed
+from moldau.broker.log.state import transactions
 from moldau.broker.wire.batch import CONTROL
 from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
 from tests.support.committed_client import read_committed

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import cleaning_pass, compaction
-from moldau.broker.log.timestamps import (
+from moldau.broker.log.keeping import cleaning_pass, compaction
+from moldau.broker.log.reading.timestamps import (
     offset_for_timestamp,
     offset_of_largest_timestamp,
 )

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from moldau.broker.errors import KafkaError, StoreFault, StoreUnavailable
-from moldau.broker.log import cleaning_pass, compaction, store_read
-from moldau.broker.log import reader as reader_module
-from moldau.broker.log.reader import LogReader
-from moldau.broker.log.replica import LogReplica
-from moldau.broker.log.timestamps import (
+from moldau.broker.log.keeping import cleaning_pass, compaction
+from moldau.broker.log.reading import reader as reader_module
+from moldau.broker.log.reading import store_read
+from moldau.broker.log.reading.reader import LogReader
+from moldau.broker.log.reading.timestamps import (
     LogPosition,
     batches_from,
 )
+from moldau.broker.log.writing.replica import LogReplica
 from moldau.broker.store import keys, resp
 from moldau.broker.store.pipe import Pipe
 from moldau.broker.wire.records import Record, read_records

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import committed, compaction, transactions
-from moldau.broker.log.flight import Participation
-from moldau.broker.log.replica import LogReplica
-from moldau.broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
+from moldau.broker.log.keeping import compaction
+from moldau.broker.log.reading import committed
+from moldau.broker.log.reading.timestamps import offset_for_timestamp, offset_of_largest_timestamp
+from moldau.broker.log.state import transactions
+from moldau.broker.log.writing.append import Participation
+from moldau.broker.log.writing.replica import LogReplica
 from moldau.broker.store import keys
 from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL
 from tests.support.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write

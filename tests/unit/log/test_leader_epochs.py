@@ -6,11 +6,11 @@ from typing import Any
 from moldau.broker.errors import StoreFault
 from moldau.broker.log.epochs import Epochs
 from moldau.broker.log.leader_epochs import LeaderEpochs
-from moldau.broker.log.topics import Topic
 from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.epochs import EpochStore
 from moldau.broker.store.topics import Change, TopicRecord, TopicStore, read_change
+from moldau.broker.topics.topics import Topic
 from tests.support.gaps import lose_and_go_on
 from tests.support.log_batches import plain
 from tests.support.log_host import Host, append, until

@@ -11,7 +11,7 @@ import pytest
 import redis as redis_py
 
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFull, StoreRefused
-from moldau.broker.log.replica import Phase
+from moldau.broker.log.writing.replica import Phase
 from tests.support.log_batches import fold, plain, sequenced, values
 from tests.support.log_host import Host, append, begin, stored, until
 from tests.support.raw_client import make_batch

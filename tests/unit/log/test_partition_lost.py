@@ -7,7 +7,7 @@ import asyncio
 from itertools import count
 from typing import Any
 
-from moldau.broker.log.replica import Phase
+from moldau.broker.log.writing.replica import Phase
 from tests.support.log_batches import plain, values
 from tests.support.log_host import Host, append, begin, stored, until
 from tests.support.redis_server import RedisServer

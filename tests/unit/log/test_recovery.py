@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.acks import shortage
-from moldau.broker.log.loading import Loading
-from moldau.broker.log.retries import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
-from moldau.broker.log.state import SEQUENCE_MODULUS
+from moldau.broker.log.state.loading import Loading
+from moldau.broker.log.state.log_state import SEQUENCE_MODULUS
+from moldau.broker.log.writing.acks import shortage
+from moldau.broker.log.writing.failed_batches import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
 from moldau.broker.store.replication import NEVER
 from moldau.broker.wire.batch import BatchHeader, read_header
 from tests.support.gaps import lose_and_go_on

@@ -8,9 +8,9 @@ import pytest
 import redis as redis_py
 
 from moldau.broker.errors import KafkaError, StoreFault
-from moldau.broker.log.loading import MAX_BYTES_PER_READ
-from moldau.broker.log.replica import Phase
-from moldau.broker.log.state import LogState
+from moldau.broker.log.state.loading import MAX_BYTES_PER_READ
+from moldau.broker.log.state.log_state import LogState
+from moldau.broker.log.writing.replica import Phase
 from moldau.broker.wire.batch import read_header
 from tests.support.log_batches import plain, sequenced
 from tests.support.log_host import Host, WaitedAppend, append, begin, stored, until

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from moldau.broker.errors import StoreUnavailable
-from moldau.broker.log.reservation import Reservation
+from moldau.broker.log.writing.reservation import Reservation
 
 
 class Reserves:
