@@ -75,7 +75,7 @@ class Broker:
         self.access = AccessCounters()
         self.loop_time = asyncio.get_running_loop().time
         self.deadlines = Deadlines()
-        group_coordinator.on_stored = logs.readership.stored
+        group_coordinator.on_stored = logs.group_assignments.stored
         group_coordinator.transactional.on_committed = logs.offsets_committed
         self.parked: set[Parked] = set()
         nodes = settings.listeners[0].brokers

@@ -69,21 +69,9 @@ class FetchReader(Protocol):
         """The same from the store."""
 
 
-class Replica(Protocol):
-    """What this worker knows of a log, and how it finds out the rest."""
-
-    @property
-    def is_loaded(self) -> bool: ...
-    def look(self) -> None: ...
-    def received(self, entries: list[Any]) -> None: ...
-    def when_loaded(self, done: Completion) -> None: ...
-    def when_current(self, done: Completion) -> None: ...
-
-
 class Log(ABC):
     """One partition."""
 
-    replica: Replica
     is_gone = False  # the topic was deleted
 
     def __init__(self, topic: str, partition: int, key: bytes) -> None:
@@ -155,8 +143,8 @@ class Log(ABC):
     # --- keeping up with other writers ---
 
     @property
-    def is_loaded(self) -> bool:
-        return self.replica.is_loaded
+    @abstractmethod
+    def is_loaded(self) -> bool: ...
 
     @property
     @abstractmethod
@@ -175,25 +163,25 @@ class Log(ABC):
     def untailed(self) -> None:  # noqa: B027
         """The watcher does not tail the stream any more."""
 
+    @abstractmethod
     def received(self, entries: list[Any]) -> None:
         """Entries from the watcher, in the form that `tail_with` asked for."""
-        self.replica.received(entries)
 
+    @abstractmethod
     def look(self) -> None:
         """Others may have appended: find out."""
-        self.replica.look()
 
     def history_changed(self) -> None:
         """The store may have lost entries: what is known of the log does not count any more."""
         self.look()
 
+    @abstractmethod
     def when_loaded(self, done: Completion) -> None:
         """Call `done` once the bounds are known at all; at once when they are."""
-        self.replica.when_loaded(done)
 
+    @abstractmethod
     def when_current(self, done: Completion) -> None:
         """Call `done` once everything that is in the log now is known of."""
-        self.replica.when_current(done)
 
     async def current(self) -> None:
         """`when_current` as a coroutine."""

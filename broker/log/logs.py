@@ -16,13 +16,13 @@ from moldau.broker.log.keeping.archived import Archived
 from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.leader_epochs import LeaderEpochs
 from moldau.broker.log.log import Log
-from moldau.broker.log.native.group_assignments import Readership
+from moldau.broker.log.native.group_assignments import GroupAssignments
 from moldau.broker.log.native.log import NativeLog
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.log.reading.read_ahead import ReadAhead
 from moldau.broker.log.reading.tail import TailCache
 from moldau.broker.log.reading.unpacking import Unpacking
-from moldau.broker.log.writing.verification import Joined
+from moldau.broker.log.writing.verification import Verified
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.placement import leader_of
 from moldau.broker.store import keys, resp
@@ -43,7 +43,7 @@ class Joins(Protocol):
 
     def ask(
         self, transactional_id: str, producer_id: int, producer_epoch: int, place: Place,
-        *, verify_only: bool, done: Joined,
+        *, verify_only: bool, done: Verified,
     ) -> None:  # fmt: skip
         """Call `done` with the number of the transaction, once the place is durably part of it."""
 
@@ -79,8 +79,8 @@ class Logs:
         self.leader_epochs = LeaderEpochs(store.epochs, store.topics)
         history.on_epoch = self.leader_epochs.raised
         self.checked = CheckedLogs(topics, self, history, self.leader_epochs)
-        self.readership = Readership(topics, store.topics, store.native)
-        self.readership.on_changed = self._group_changed
+        self.group_assignments = GroupAssignments(topics, store.topics, store.native)
+        self.group_assignments.on_changed = self._group_changed
         self._logs: dict[tuple[bytes, int], Log] = {}  # by topic id and partition
         self._by_key: dict[bytes, list[Log]] = {}  # several native topics may share a stream
         self._partition_logs: dict[tuple[bytes, int], PartitionLog] = {}
@@ -183,9 +183,9 @@ class Logs:
 
     # --- transactions ---
 
-    def join(
+    def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int,
-        topic: str, partition: int, *, verify_only: bool, done: Joined,
+        topic: str, partition: int, *, verify_only: bool, done: Verified,
     ) -> None:  # fmt: skip
         """Ask a coordinator for the transaction that a batch of a log is part of."""
         found = self._topics.get(topic)

@@ -7,7 +7,7 @@ Put together from a reader (reader.py), an appender (appender.py) and its replic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from moldau.broker.log.callbacks import Completion
 from moldau.broker.log.epochs import Epochs
@@ -31,7 +31,7 @@ from moldau.broker.log.state.log_state import Producer
 from moldau.broker.log.writing.append import Append
 from moldau.broker.log.writing.appender import AppenderHost, LogAppender
 from moldau.broker.log.writing.markers import Marker, MarkerAppend
-from moldau.broker.log.writing.replica import NOT_LOADED, LogReplica
+from moldau.broker.log.writing.replica import NOT_LOADED
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.watch import Watcher
 
@@ -48,8 +48,6 @@ class LogHost(AppenderHost, Protocol):
 
 class PartitionLog(Log):
     """`wake`: the command that notifies the leader of an append; None when this worker leads."""
-
-    replica: LogReplica
 
     def __init__(
         self, host: LogHost, topic: str, partition: int, key: bytes, tail: Tail, wake: bytes | None
@@ -113,6 +111,22 @@ class PartitionLog(Log):
         return self.reader.bytes_stable
 
     # --- keeping up with other workers ---
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.replica.is_loaded
+
+    def received(self, entries: list[Any]) -> None:
+        self.replica.received(entries)
+
+    def look(self) -> None:
+        self.replica.look()
+
+    def when_loaded(self, done: Completion) -> None:
+        self.replica.when_loaded(done)
+
+    def when_current(self, done: Completion) -> None:
+        self.replica.when_current(done)
 
     @property
     def is_watched(self) -> bool:

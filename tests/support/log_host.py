@@ -20,7 +20,7 @@ from moldau.broker.log.reading.read_ahead import ReadAhead
 from moldau.broker.log.reading.tail import TailCache
 from moldau.broker.log.reading.unpacking import Unpacking
 from moldau.broker.log.writing.append import Append, Participation
-from moldau.broker.log.writing.verification import Joined
+from moldau.broker.log.writing.verification import Verified
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.store import keys
 from moldau.broker.store.confirmation import Confirmation
@@ -86,7 +86,7 @@ class Host:
         self.kept_ms = 86_400_000
         self.left_open: list[tuple[str, int]] = []
         self.asked: list[tuple[int, int, bool]] = []  # producer id, epoch, verify only
-        self.coordinator: Callable[[int, int, Joined], None] = _no_coordinator
+        self.coordinator: Callable[[int, int, Verified], None] = _no_coordinator
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -132,7 +132,7 @@ class Host:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def join(
+    def verify(
         self,
         transactional_id: str,
         producer_id: int,
@@ -141,7 +141,7 @@ class Host:
         partition: int,
         *,
         verify_only: bool,
-        done: Joined,
+        done: Verified,
     ) -> None:
         self.asked.append((producer_id, producer_epoch, verify_only))
         self.coordinator(producer_id, producer_epoch, done)
@@ -156,7 +156,7 @@ class Host:
         self.full.append(fault)
 
 
-def _no_coordinator(producer_id: int, producer_epoch: int, done: Joined) -> None:
+def _no_coordinator(producer_id: int, producer_epoch: int, done: Verified) -> None:
     done(ErrorCode.INVALID_PRODUCER_ID_MAPPING, 0)
 
 

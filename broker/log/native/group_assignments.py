@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.group.views import Owners
-from moldau.broker.log.native.members import Members, Reader, decode_readers, encode_readers
+from moldau.broker.log.native.members import AssignedMember, Members, decode_members, encode_members
 from moldau.broker.store.native import NativeStreams
 from moldau.broker.store.topics import Change, TopicStore
 from moldau.broker.topics.topics import Topics
@@ -20,7 +20,7 @@ from moldau.broker.topics.topics import Topics
 logger = logging.getLogger("moldau.log")
 
 
-class Readership:
+class GroupAssignments:
     def __init__(self, topics: Topics, store: TopicStore, native: NativeStreams) -> None:
         self._topics = topics
         self._store = store
@@ -31,11 +31,11 @@ class Readership:
     async def load(self) -> None:
         """Read all of it: at start, and when changes may have been missed."""
         saved = await self._native.all_members()
-        self.members.replace({group: decode_readers(data) for group, data in saved.items()})
+        self.members.replace({group: decode_members(data) for group, data in saved.items()})
 
     async def refresh(self, group: str) -> None:
         data = await self._native.members(group)
-        readers = () if data is None else decode_readers(data)
+        readers = () if data is None else decode_members(data)
         if readers != self.members.readers(group):  # not if this worker saved it
             self.members.update(group, readers)
             self.on_changed(group)
@@ -56,7 +56,7 @@ class Readership:
         try:
             now = tuple(await self._readers(owners)) if owners is not None else ()
             if now != before:
-                await self._native.save_members(group, encode_readers(now) if now else None)
+                await self._native.save_members(group, encode_members(now) if now else None)
                 self.members.update(group, now)
                 self.on_changed(group)
                 await self._store.announce(Change("members", group))
@@ -69,7 +69,7 @@ class Readership:
                 "group %s: its readers of native topics are not shared: %s", group, fault
             )
 
-    async def _readers(self, owners: Owners) -> list[Reader]:
+    async def _readers(self, owners: Owners) -> list[AssignedMember]:
         names, members = owners.topics, None
         if names is None:
             members = owners.of_members()
@@ -81,7 +81,7 @@ class Readership:
         for one in owners.of_members() if members is None else members:
             mine = tuple(partition for partition in one.partitions if partition[0] in native)
             if mine:
-                readers.append(Reader(one.member_id, one.client_id, one.client_host, mine))
+                readers.append(AssignedMember(one.member_id, one.client_id, one.client_host, mine))
         return readers
 
     async def _is_native(self, name: str) -> bool:
@@ -90,7 +90,7 @@ class Readership:
         return topic is not None and topic.native
 
     async def _remove_departed(
-        self, group: str, before: Iterable[Reader], now: Iterable[Reader]
+        self, group: str, before: Iterable[AssignedMember], now: Iterable[AssignedMember]
     ) -> None:
         """A partition has one reader: remove members that do not have it any more."""
         kept = {(reader.member_id, assigned) for reader in now for assigned in reader.partitions}

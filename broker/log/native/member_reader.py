@@ -17,7 +17,7 @@ from moldau.broker.errors import StoreFault
 from moldau.broker.log.log import ReadDone
 from moldau.broker.log.native.batching import to_batches
 from moldau.broker.log.native.members import Owner
-from moldau.broker.log.native.stream_reader import NativeReader
+from moldau.broker.log.native.stream_reader import StreamReader
 from moldau.broker.store.native import (
     Expected,
     NativeStreams,
@@ -29,10 +29,10 @@ from moldau.broker.store.stream_commands import is_busy_group
 logger = logging.getLogger("moldau.log")
 
 
-class GroupReader:
+class MemberReader:
     """One member's reading of one partition (a `FetchReader`), in this worker's memory only."""
 
-    def __init__(self, reader: NativeReader, native: NativeStreams, owner: Owner) -> None:
+    def __init__(self, reader: StreamReader, native: NativeStreams, owner: Owner) -> None:
         self._reader = reader
         self._native = native
         self.owner = owner
@@ -48,7 +48,7 @@ class GroupReader:
         return
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
-        """As NativeReader's, and marked as read in Redis."""
+        """As StreamReader's, and marked as read in Redis."""
         if self._busy:
             # Two fetches at once: served all the same, without marking.
             self._reader.read_store(offset, limit, at_least_one=at_least_one, done=done)
@@ -70,8 +70,8 @@ class _Read:
 
     def __init__(
         self,
-        member_reader: GroupReader,
-        reader: NativeReader,
+        member_reader: MemberReader,
+        reader: StreamReader,
         native: NativeStreams,
         offset: int,
         limit: int,
@@ -80,11 +80,11 @@ class _Read:
     ) -> None:
         self._member_reader = member_reader
         self._reader = reader
-        self._log = reader.replica
+        self._log = reader.view
         self._native = native
         self._group, self._member = member_reader.owner
         self._offset = offset
-        self._first = reader.replica.numbering.start_at(offset).first
+        self._first = reader.view.numbering.start_at(offset).first
         self._limit = limit
         self._at_least_one = at_least_one
         self._done = done

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from moldau.broker.log.log import FetchClient, FetchReader
-from moldau.broker.log.native.group_assignments import Readership
-from moldau.broker.log.native.member_reader import GroupReader
+from moldau.broker.log.native.group_assignments import GroupAssignments
+from moldau.broker.log.native.member_reader import MemberReader
 from moldau.broker.log.native.members import AssignedPartition
-from moldau.broker.log.native.stream_reader import NativeReader
+from moldau.broker.log.native.stream_reader import StreamReader
 from moldau.broker.store.native import NativeStreams
 
 MAX_STRANGERS = 1_000  # of a partition, remembered as members of no group
 
 
-class GroupReaders:
+class ReaderSelection:
     """The members of groups that this worker serves with one partition."""
 
     def __init__(
         self,
-        reader: NativeReader,
+        reader: StreamReader,
         native: NativeStreams,
-        readership: Readership,
+        group_assignments: GroupAssignments,
         partition: AssignedPartition,
     ) -> None:
         self._reader = reader
         self._native = native
-        self._readership = readership
+        self._readership = group_assignments
         self._partition = partition
-        self._by_group: dict[str, GroupReader] = {}
+        self._by_group: dict[str, MemberReader] = {}
         # Clients that are no group's member, according to the store: client id and host.
         self._strangers: set[tuple[str, str]] = set()
 
@@ -55,7 +55,7 @@ class GroupReaders:
             return self._reader
         found = self._by_group.get(owner.group)
         if found is None or found.owner != owner:
-            found = self._by_group[owner.group] = GroupReader(self._reader, self._native, owner)
+            found = self._by_group[owner.group] = MemberReader(self._reader, self._native, owner)
         return found
 
     def group_changed(self, group_id: str) -> None:

@@ -9,7 +9,7 @@ from moldau.broker.errors import StoreFault, StoreRefused
 from moldau.broker.log.log import ReadDone
 from moldau.broker.log.native.batching import Delivery, to_batches
 from moldau.broker.log.native.ids import Run
-from moldau.broker.log.native.view import MAX_ENTRIES_PER_READ, NativeReplica
+from moldau.broker.log.native.view import MAX_ENTRIES_PER_READ, NativeView
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.native import NativeStreams, RawEntries
 
@@ -18,32 +18,32 @@ logger = logging.getLogger("moldau.log")
 FIRST_COUNT = 32  # of entries, before any was read: they may be large
 
 
-class NativeReader:
+class StreamReader:
     """The `FetchReader` of clients that are no known member of a group."""
 
     def __init__(
-        self, native: NativeStreams, replica: NativeReplica, config: Callable[[], TopicConfig]
+        self, native: NativeStreams, view: NativeView, config: Callable[[], TopicConfig]
     ) -> None:
         self._native = native
-        self.replica = replica
+        self.view = view
         self._config = config
 
     def __repr__(self) -> str:
-        return repr(self.replica)
+        return repr(self.view)
 
     @property
     def value_field(self) -> bytes | None:
         return self._config().native_value.encode() or None
 
     def is_at_end(self, offset: int) -> bool:
-        return offset == self.replica.end and self.replica.is_plain
+        return offset == self.view.end and self.view.is_plain
 
     def read_tail(self, offset: int, limit: int, *, at_least_one: bool) -> None:
         """Nothing is cached."""
         return
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
-        run = self.replica.numbering.start_at(offset)
+        run = self.view.numbering.start_at(offset)
 
         def again(fault: StoreFault | None) -> None:
             if fault is not None:
@@ -56,8 +56,8 @@ class NativeReader:
                 done(entries)
             elif isinstance(marks, StoreFault):
                 done(marks)
-            elif marks > len(self.replica.numbering.noted):
-                self.replica.learn_marks(again)
+            elif marks > len(self.view.numbering.noted):
+                self.view.learn_marks(again)
             else:
                 try:
                     found = to_batches(
@@ -66,37 +66,37 @@ class NativeReader:
                 except Exception as fault:
                     # A fault of ours, or entries of an unexpected form: the client must not wait.
                     logger.exception(
-                        "%r: entries at offset %d cannot be delivered", self.replica, offset
+                        "%r: entries at offset %d cannot be delivered", self.view, offset
                     )
                     done(StoreRefused(str(fault)))
                     return
                 self.deliver(run, found, done)
 
         count = self.count_for(limit)
-        self._native.read(self.replica.key, self.replica.base, bytes(run.first), count, limit, got)
+        self._native.read(self.view.key, self.view.base, bytes(run.first), count, limit, got)
 
     def count_for(self, limit: int) -> int:
         """How many entries to ask for: about as many as fit."""
-        if not self.replica.average_size:
+        if not self.view.average_size:
             return FIRST_COUNT
-        return max(1, min(limit // self.replica.average_size, MAX_ENTRIES_PER_READ))
+        return max(1, min(limit // self.view.average_size, MAX_ENTRIES_PER_READ))
 
     def deliver(self, run: Run, found: Delivery, done: ReadDone) -> None:
         """Hand records to a fetch; irregular offsets among them are noted first."""
-        replica = self.replica
+        view = self.view
         if found.taken:
             # Rounded up, and growth counts in full, so that little is read in vain.
             now = -(-found.size // found.taken)
-            replica.average_size = max(now, (replica.average_size + now) // 2)
-            replica.end = max(replica.end, found.last_offset + 1)
+            view.average_size = max(now, (view.average_size + now) // 2)
+            view.end = max(view.end, found.last_offset + 1)
         if run.misfits or run.marks:
-            replica.host.spawn(self._note_and_deliver(run, found, done))
+            view.host.spawn(self._note_and_deliver(run, found, done))
         else:
             done(list(found.batches))
 
     async def _note_and_deliver(self, run: Run, found: Delivery, done: ReadDone) -> None:
         try:
-            await self.replica.note(run)
+            await self.view.note(run)
         except StoreFault as fault:
             done(fault)
         else:

@@ -26,7 +26,7 @@ MAX_ENTRIES_PER_READ = 1_000  # they keep a worker busy for some 4 ms
 FIRST_GUESS = 512  # bytes of an entry, before any was read
 
 
-class ReplicaHost(Protocol):
+class ViewHost(Protocol):
     """What a native log needs of the worker it lives in."""
 
     streams: Streams
@@ -36,11 +36,11 @@ class ReplicaHost(Protocol):
     def store_full(self, fault: StoreFull) -> None: ...
 
 
-class NativeReplica:
+class NativeView:
     """See the module."""
 
     def __init__(
-        self, host: ReplicaHost, name: str, stream: bytes, base: bytes, bits: int, waiters: Waiters
+        self, host: ViewHost, name: str, stream: bytes, base: bytes, bits: int, waiters: Waiters
     ) -> None:
         self.host = host
         self.key = stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.writing.append import NO_REPLICAS, Append, Flight
+from moldau.broker.log.writing.append import NO_REPLICAS, Append, InFlightEntry
 from moldau.broker.store.replication import NEVER, Replication
 from moldau.broker.wire.batch import BatchHeader
 
@@ -45,7 +45,7 @@ def acknowledge(
     replication.when_replicated(counted)
 
 
-def acknowledge_all(flight: Flight, wait: Acknowledge, only: int | None = None) -> None:
+def acknowledge_all(flight: InFlightEntry, wait: Acknowledge, only: int | None = None) -> None:
     """Complete the appends of an entry; `only` those that wait for so many replicas. `wait`: for
     those that need some although there seem to be none."""
     for append in flight.appends:
@@ -58,7 +58,7 @@ def acknowledge_all(flight: Flight, wait: Acknowledge, only: int | None = None) 
 
 
 def acknowledge_replicated(
-    flight: Flight, reached: int, failed: Callable[[BatchHeader], None]
+    flight: InFlightEntry, reached: int, failed: Callable[[BatchHeader], None]
 ) -> None:
     """Complete those that waited for replicas: so many have the entry."""
     for append in flight.appends:

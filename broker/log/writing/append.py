@@ -61,7 +61,7 @@ class Append(ABC):
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None: ...
 
 
-class Flight(msgspec.Struct, eq=False):
+class InFlightEntry(msgspec.Struct, eq=False):
     """The entry that is being appended."""
 
     base: int

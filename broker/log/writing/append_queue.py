@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from moldau.broker.errors import ErrorCode, KafkaError, code_for
 from moldau.broker.log.state.log_state import Duplicate, LogState, Producer
-from moldau.broker.log.writing.append import Append, Flight
-from moldau.broker.log.writing.failed_batches import SENT_AGAIN, AwaitedRetries
+from moldau.broker.log.writing.append import Append, InFlightEntry
+from moldau.broker.log.writing.failed_batches import SENT_AGAIN, FailedBatches
 from moldau.broker.log.writing.markers import MarkerAppend
 from moldau.broker.wire.batch import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 
@@ -36,13 +36,13 @@ class AppendQueue:
         self._refused = {} if refused is None else refused  # counts, by the name of the error
         self.waiting: deque[Append] = deque()  # always the same object
         self.rechecked: Append | None = None  # seemed out of order before we caught up
-        self.retries = AwaitedRetries()
+        self.retries = FailedBatches()
         self.wants_to_catch_up = False  # a refusal might be overturned by others' entries
 
-    def put_back(self, flight: Flight) -> None:
+    def put_back(self, flight: InFlightEntry) -> None:
         self.waiting.extendleft(reversed(flight.appends))
 
-    def keep_markers(self, flight: Flight) -> bool:
+    def keep_markers(self, flight: InFlightEntry) -> bool:
         """Put the markers of an entry back that a full store has refused, if it has any.
 
         They are needed most then: consumers stop at open transactions, and what is not consumed is
@@ -74,10 +74,10 @@ class AppendQueue:
         for append in queued:
             self.fail(append, fault)
 
-    def gather(self, state: LogState, epoch: int, *, only_markers: bool = False) -> Flight:
+    def gather(self, state: LogState, epoch: int, *, only_markers: bool = False) -> InFlightEntry:
         """The next entry, perhaps empty."""
         queue = self.waiting
-        flight = Flight(state.end, state.end, epoch=epoch)
+        flight = InFlightEntry(state.end, state.end, epoch=epoch)
         while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
             append = queue.popleft()
             header = append.header
@@ -95,7 +95,7 @@ class AppendQueue:
                 break
         return flight
 
-    def _gather_batch(self, append: Append, state: LogState, flight: Flight) -> bool:
+    def _gather_batch(self, append: Append, state: LogState, flight: InFlightEntry) -> bool:
         """A batch with a producer id. False: it has to wait for the entry before it."""
         header, ahead = append.header, flight.producers
         try:
@@ -122,7 +122,7 @@ class AppendQueue:
         flight.add(append, producer)
         return True
 
-    def _is_acknowledged(self, append: Append, duplicate: Duplicate, flight: Flight) -> bool:
+    def _is_acknowledged(self, append: Append, duplicate: Duplicate, flight: InFlightEntry) -> bool:
         if duplicate.base_offset >= flight.base:
             # Of a batch in this very entry: it succeeds or fails with it.
             self.waiting.appendleft(append)
@@ -158,7 +158,7 @@ class AppendQueue:
             self.waiting.extend(kept)
         return taken
 
-    def _gather_marker(self, append: Append, state: LogState, flight: Flight) -> bool:
+    def _gather_marker(self, append: Append, state: LogState, flight: InFlightEntry) -> bool:
         """False: the one that makes it superfluous is in this very entry."""
         assert isinstance(append, MarkerAppend)
         producer_id, ahead = append.header.producer_id, flight.producers

@@ -42,11 +42,11 @@ from moldau.broker.log.writing.acks import (
     acknowledge_replicated,
     too_few,
 )
-from moldau.broker.log.writing.append import NO_REPLICAS, Append, Flight
+from moldau.broker.log.writing.append import NO_REPLICAS, Append, InFlightEntry
 from moldau.broker.log.writing.append_queue import AppendQueue
 from moldau.broker.log.writing.replica import ENTRY_OVERHEAD, LogReplica, Phase, ReplicaHost
 from moldau.broker.log.writing.reservation import Reservation
-from moldau.broker.log.writing.verification import Joining, Joins
+from moldau.broker.log.writing.verification import PendingVerification, Verifies
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.metrics.turn_clock import turn
 from moldau.broker.store.resp import append_prefix
@@ -58,7 +58,7 @@ INDEX_EVERY = 1 << 20
 RESOLVE_AGAIN_S = 0.25  # the store is up and refuses to answer: it is loading its file, say
 
 
-class AppenderHost(ReplicaHost, Joins, Protocol):
+class AppenderHost(ReplicaHost, Verifies, Protocol):
     """What an appender needs of the worker it lives in."""
 
     counters: LogCounters
@@ -89,17 +89,17 @@ class LogAppender:
             self._acknowledge, self._hand_back, host.counters.topic(reader.topic).refused
         )
         self._waiting = self._queue.waiting
-        self._joining: Joining | None = None
+        self._verification: PendingVerification | None = None
         self._gathered_bytes = 0
-        self._flight: Flight | None = None
+        self._flight: InFlightEntry | None = None
         self._even_if_full = False  # markers were refused by a full store
 
     def append(self, append: Append) -> None:
         if append.replicas > 0 and (refusal := too_few(append, self._replication.replicas)):
             self._queue.fail(append, refusal)
             return
-        joining = self._joining
-        if joining is not None and joining.keeps(append):
+        verification = self._verification
+        if verification is not None and verification.keeps(append):
             return
         phase = self.replica.phase
         self._waiting.append(append)
@@ -152,7 +152,7 @@ class LogAppender:
         else:
             self._host.spawn(self._reserve_and_send(flight))
 
-    def _send(self, flight: Flight) -> None:
+    def _send(self, flight: InFlightEntry) -> None:
         streams = self._host.streams
         flight.sent_ns = turn.now_ns
         if flight.even_if_full:
@@ -171,7 +171,7 @@ class LogAppender:
             self._replied,
         )
 
-    async def _reserve_and_send(self, flight: Flight) -> None:
+    async def _reserve_and_send(self, flight: InFlightEntry) -> None:
         try:
             while flight.end > self.reservation.ceiling and self._flight is flight:
                 if not await self.reservation.extend(flight.end):
@@ -188,7 +188,7 @@ class LogAppender:
             self._put_back(flight)
             self.replica.load()
 
-    def _is_waiting(self, flight: Flight) -> bool:
+    def _is_waiting(self, flight: InFlightEntry) -> bool:
         return self._flight is flight and self.replica.phase is Phase.APPENDING
 
     def _replied(self, reply: Any) -> None:
@@ -207,7 +207,7 @@ class LogAppender:
             assert isinstance(reply, StoreFault)
             self._find_out(flight)
 
-    def _succeeded(self, flight: Flight) -> None:
+    def _succeeded(self, flight: InFlightEntry) -> None:
         self._flight = None
         streams, state = self._host.streams, self._reader.state
         counters = self._host.counters
@@ -246,11 +246,11 @@ class LogAppender:
         failed = self._queue.retries.failed
         acknowledge(self._replication, append, base_offset, timestamp, failed)
 
-    def _replicated(self, flight: Flight, end: int, size: int, reached: int) -> None:
+    def _replicated(self, flight: InFlightEntry, end: int, size: int, reached: int) -> None:
         acknowledge_replicated(flight, reached, self._queue.retries.failed)
         self.replica.replicated(end, size, reached)
 
-    def _refused(self, flight: Flight, fault: StoreFault) -> None:
+    def _refused(self, flight: InFlightEntry, fault: StoreFault) -> None:
         if "equal or smaller" in str(fault):
             if flight.sent_again:
                 self._find_out(flight)  # it may be our own first try, arrived late
@@ -271,21 +271,21 @@ class LogAppender:
             self._queue.fail(append, fault)
         self.go_on()
 
-    def _taken(self, flight: Flight) -> None:
+    def _taken(self, flight: InFlightEntry) -> None:
         """Another worker appended first. Back into the queue, in order, behind its entry."""
         self._host.counters.conflicts += 1
         self._put_back(flight)
         self.replica.catch_up(must_find=True)
 
-    def _put_back(self, flight: Flight) -> None:
+    def _put_back(self, flight: InFlightEntry) -> None:
         self._flight = None
         self._queue.put_back(flight)
 
-    def _find_out(self, flight: Flight) -> None:
+    def _find_out(self, flight: InFlightEntry) -> None:
         self.replica.phase = Phase.RESOLVING
         self._host.spawn(self._resolve(flight))
 
-    async def _resolve(self, flight: Flight) -> None:
+    async def _resolve(self, flight: InFlightEntry) -> None:
         """The connection was lost with an append out: find out whether it is in the log.
 
         If it is not there it is sent again, the same bytes with the same id: should the first
@@ -314,18 +314,20 @@ class LogAppender:
                 self._taken(flight)
             return
 
-    def _is_resolving(self, flight: Flight, phase: Phase) -> bool:
+    def _is_resolving(self, flight: InFlightEntry, phase: Phase) -> bool:
         return self._flight is flight and self.replica.phase is phase
 
     # --- transactions ---
 
     def _hand_back(self, appends: list[Append]) -> None:
-        if self._joining is None:
+        if self._verification is None:
             reader = self._reader
-            self._joining = Joining(self._host, reader.topic, reader.partition, self)
-        self._joining.ask(appends)
+            self._verification = PendingVerification(
+                self._host, reader.topic, reader.partition, self
+            )
+        self._verification.ask(appends)
 
-    def join_failed(self, append: Append, fault: BaseException) -> None:
+    def verification_failed(self, append: Append, fault: BaseException) -> None:
         self._queue.fail(append, fault)
 
     # --- a new history of the store ---
@@ -342,7 +344,7 @@ class LogAppender:
             self._host.spawn(self._recover(flight))
         self._waiters.wake()
 
-    async def _recover(self, flight: Flight) -> None:
+    async def _recover(self, flight: InFlightEntry) -> None:
         """Load the log, then see whether the entry that was in flight survived.
 
         If not, its batches are queued again. They are never sent with their old id, which may be

@@ -41,7 +41,7 @@ class Failed(NamedTuple):
     at: float
 
 
-class AwaitedRetries:
+class FailedBatches:
     """Of one log: the first batch that failed, of each producer. Empty as long as none does."""
 
     __slots__ = ("_clock", "_first")

@@ -15,13 +15,13 @@ from typing import Protocol
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.writing.append import Append, Participation
 
-Joined = Callable[[ErrorCode, int], None]  # called with the number of the transaction
+Verified = Callable[[ErrorCode, int], None]  # called with the number of the transaction
 
 
-class Joins(Protocol):
+class Verifies(Protocol):
     """Asks coordinators, of this worker and of others."""
 
-    def join(
+    def verify(
         self,
         transactional_id: str,
         producer_id: int,
@@ -30,20 +30,22 @@ class Joins(Protocol):
         partition: int,
         *,
         verify_only: bool,
-        done: Joined,
+        done: Verified,
     ) -> None: ...
 
 
-class JoiningLog(Protocol):
+class VerifyingLog(Protocol):
     def append(self, append: Append) -> None: ...
-    def join_failed(self, append: Append, fault: BaseException) -> None: ...
+    def verification_failed(self, append: Append, fault: BaseException) -> None: ...
 
 
-class Joining:
+class PendingVerification:
     """Of one log."""
 
-    def __init__(self, joins: Joins, topic: str, partition: int, log: JoiningLog) -> None:
-        self._joins = joins
+    def __init__(
+        self, coordinators: Verifies, topic: str, partition: int, log: VerifyingLog
+    ) -> None:
+        self._coordinators = coordinators
         self._topic = topic
         self._partition = partition
         self._log = log
@@ -65,7 +67,7 @@ class Joining:
         producer_id, epoch = first.header.producer_id, first.header.producer_epoch
         participation = _participation(first)
         self._waiting[producer_id] = appends
-        self._joins.join(
+        self._coordinators.verify(
             participation.transactional_id,
             producer_id,
             epoch,
@@ -73,11 +75,11 @@ class Joining:
             self._partition,
             verify_only=not participation.adds,
             done=partial(
-                self._joined, participation.asked_in, producer_id, epoch, participation.adds
+                self._verified, participation.asked_in, producer_id, epoch, participation.adds
             ),
         )
 
-    def _joined(
+    def _verified(
         self,
         asked_in: int,
         producer_id: int,
@@ -100,7 +102,7 @@ class Joining:
         else:
             fault = KafkaError(error, f"transaction of producer {producer_id}: {error.name}")
             for append in waiting[:alike]:
-                self._log.join_failed(append, fault)
+                self._log.verification_failed(append, fault)
             waiting = waiting[alike:]
         for append in waiting:
             self._log.append(append)
