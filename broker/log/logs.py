@@ -243,9 +243,9 @@ class Logs:
     def history_changed(self) -> None:
         """The store may have lost entries: no log counts on what it knew (see history.py)."""
         known = [
-            (log.key, log.replica.floor)
+            (log.key, log.writer.floor)
             for log in self._partition_logs.values()
-            if log.replica.floor.end
+            if log.writer.floor.end
         ]
         self.history.begin(known)
         self.replication.history_changed()
@@ -294,10 +294,10 @@ class Logs:
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.1)):
                 for log in self._partition_logs.values():
-                    if log.is_loaded and log.replica.has_unsaved_entries:
-                        await log.replica.save_snapshot()
+                    if log.is_loaded and log.writer.entries_unsaved:
+                        await log.save_snapshot()
                     if not self.history.is_kept:
-                        await log.appender.release()
+                        await log.shell.release()
         except (TimeoutError, StoreFault) as fault:
             logger.warning("not every snapshot was saved: %s", fault)
         self.checked.close()

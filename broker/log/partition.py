@@ -1,12 +1,12 @@
 """The log of an ordinary partition: Kafka's record batches in a Redis stream.
 
-Put together from a reader (reader.py), an appender (appender.py) and its replica of the log's state
-(replica.py); this module is their common face, the `Log` that handlers use.
+A reader (reading/reader.py), a writer (writing/writer.py) and the writer's shell, as the `Log` that
+handlers use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from moldau.broker.log.callbacks import Completion
@@ -29,14 +29,14 @@ from moldau.broker.log.reading.tail import Tail
 from moldau.broker.log.reading.unpacking import Unpacking
 from moldau.broker.log.state.log_state import Producer
 from moldau.broker.log.writing.append import Append
-from moldau.broker.log.writing.appender import AppenderHost, LogAppender
 from moldau.broker.log.writing.markers import Marker, MarkerAppend
-from moldau.broker.log.writing.replica import NOT_LOADED
+from moldau.broker.log.writing.phases import NOT_LOADED
+from moldau.broker.log.writing.shell import WriterHost, WriterShell
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.watch import Watcher
 
 
-class LogHost(AppenderHost, Protocol):
+class LogHost(WriterHost, Protocol):
     """What a log needs of the worker it lives in."""
 
     retention: Retention
@@ -60,8 +60,8 @@ class PartitionLog(Log):
         )
         self.reader.on_epoch = self._epoch_found
         self.committed = CommittedReader(self.reader, host.streams)
-        self.appender = LogAppender(host, self.reader, self.waiters, wake, self.gone)
-        self.replica = self.appender.replica
+        self.shell = WriterShell(host, self.reader, self.waiters, wake, self.gone)
+        self.writer = self.shell.writer
 
     @property
     def epochs(self) -> Epochs:
@@ -114,19 +114,19 @@ class PartitionLog(Log):
 
     @property
     def is_loaded(self) -> bool:
-        return self.replica.is_loaded
+        return self.writer.is_loaded
 
     def received(self, entries: list[Any]) -> None:
-        self.replica.received(entries)
+        self.writer.received(entries)
 
     def look(self) -> None:
-        self.replica.look()
+        self.writer.look()
 
     def when_loaded(self, done: Completion) -> None:
-        self.replica.when_loaded(done)
+        self.writer.when_loaded(done)
 
     def when_current(self, done: Completion) -> None:
-        self.replica.when_current(done)
+        self.writer.when_current(done)
 
     @property
     def is_watched(self) -> bool:
@@ -140,7 +140,7 @@ class PartitionLog(Log):
         return True
 
     def history_changed(self) -> None:
-        self.appender.history_changed()
+        self.writer.store_changed()
 
     async def loaded(self) -> None:
         if not self.is_loaded:
@@ -152,10 +152,10 @@ class PartitionLog(Log):
     # --- appending ---
 
     def append(self, append: Append) -> None:
-        self.appender.append(append)
+        self.writer.append(append)
 
     def write_marker(self, marker: Marker, done: Completion) -> None:
-        self.appender.append(MarkerAppend(marker, done))
+        self.writer.append(MarkerAppend(marker, done))
 
     def transactions_left_open(self) -> set[int]:
         """The producers of those that were open when the current leader epoch began."""
@@ -165,19 +165,19 @@ class PartitionLog(Log):
 
     @property
     def is_busy(self) -> bool:
-        return self.appender.is_busy
+        return self.writer.is_busy
 
     def gone(self) -> None:
         self.is_gone = True
         self.reader.drop_cursors()
-        self.appender.gone()
+        self.writer.gone()
 
     # --- reading ---
 
     def can_read(self, offset: int, client: FetchClient) -> bool:
         return (
             (self._is_led or self.is_watched)
-            and self.replica.phase not in NOT_LOADED
+            and self.writer.phase not in NOT_LOADED
             and offset <= self.reader.state.end
         )
 
@@ -206,9 +206,16 @@ class PartitionLog(Log):
 
     # --- removing ---
 
+    async def save_snapshot(self) -> None:
+        await self.shell.save_snapshot()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work in the background that outlives the caller."""
+        self._host.spawn(work)
+
     async def delete_before(self, offset: int) -> int:
-        return await self._host.retention.delete_before(self.replica, offset)
+        return await self._host.retention.delete_before(self, offset)
 
     async def enforce_retention(self, config: TopicConfig, now_ms: int) -> None:
         await self.loaded()
-        await self._host.retention.enforce(self.replica, config, now_ms)
+        await self._host.retention.enforce(self, config, now_ms)

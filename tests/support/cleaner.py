@@ -39,7 +39,7 @@ class Cleaner:
 
     async def run(self, now_ms: int = NOW, **configs: object) -> bool:
         await self.log.current()
-        return await self.compaction.compact(self.log.replica, config(**configs), now_ms)
+        return await self.compaction.compact(self.log, config(**configs), now_ms)
 
 
 def config(**changed: object) -> TopicConfig:

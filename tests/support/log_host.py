@@ -100,7 +100,7 @@ class Host:
 
     def _history_changed(self) -> None:
         self.replication.history_changed()
-        self.history.begin([(log.key, log.replica.floor) for log in self._logs])
+        self.history.begin([(log.key, log.writer.floor) for log in self._logs])
         for log in self._logs:
             log.history_changed()
 

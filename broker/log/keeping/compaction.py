@@ -32,11 +32,11 @@ from moldau.broker.log.callbacks import await_callback
 from moldau.broker.log.keeping.cleaning import AbortedBatches
 from moldau.broker.log.keeping.cleaning_pass import LEASE_MS, CleaningPass, PassEnded, Plan
 from moldau.broker.log.keeping.retention import Retention
+from moldau.broker.log.partition import PartitionLog
 from moldau.broker.log.reading.committed import CommittedReader
 from moldau.broker.log.reading.entries import end_of
 from moldau.broker.log.reading.reader import LogMoved, LogReader
 from moldau.broker.log.reading.timestamps import LogPosition, position_before_time
-from moldau.broker.log.writing.replica import LogReplica
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.store.cleaned import Cleaned
@@ -138,9 +138,9 @@ class Compaction:
 
     # --- doing it ---
 
-    async def compact(self, replica: LogReplica, config: TopicConfig, now_ms: int) -> bool:
+    async def compact(self, partition: PartitionLog, config: TopicConfig, now_ms: int) -> bool:
         """One pass, if it is due and no other worker runs one; True when something was cleaned."""
-        log = replica.reader
+        log = partition.reader
         async with self._lease(log) as is_ours:
             if not is_ours:
                 return False
@@ -155,7 +155,7 @@ class Compaction:
                 if not generation:
                     raise PassEnded("the topic was deleted")
                 work = CleaningPass(self._cleaned, log, view, generation, self._token, aborted)
-                return await self._compact(work, replica, config, now_ms, plan)
+                return await self._compact(work, partition, config, now_ms, plan)
             except (LogMoved, PassEnded) as reason:
                 logger.info("compaction of %r is put off: %s", log, reason)
                 return False
@@ -190,19 +190,24 @@ class Compaction:
                     await self._cleaned.release_lease(log.key, self._token)
 
     async def _compact(
-        self, work: CleaningPass, replica: LogReplica, config: TopicConfig, now_ms: int, plan: Plan
+        self,
+        work: CleaningPass,
+        partition: PartitionLog,
+        config: TopicConfig,
+        now_ms: int,
+        plan: Plan,
     ) -> bool:
-        log = replica.reader
+        log = partition.reader
         began = time.monotonic()
         size, old, generation = log.size, work.old, work.generation
         try:
             await self._cleaned.drop_leftovers(log.key, old, generation)
-            if await self._retention.trim_and_announce(replica, moved=False):
+            if await self._retention.trim_and_announce(partition, moved=False):
                 # Who still reads what the last pass replaced notices that it is gone.
                 await self._streams.drop_aborted(log.key, "-inf", f"({old.end}")
             keys, end = await work.note(plan)
             part, start_bytes = await work.write(keys, end, config, now_ms)
-            await self._cover(replica, end)
+            await self._cover(partition, end)
         except BaseException:
             async with _clearing_up():  # the next pass removes it
                 await self._cleaned.drop(log.key, generation)
@@ -212,21 +217,21 @@ class Compaction:
             await self._cleaned.drop(log.key, generation)
             raise PassEnded("the log start moved, there is no snapshot, or entries were lost")
         await log.load_start()
-        await self._retention.trim_and_announce(replica, moved=True)
+        await self._retention.trim_and_announce(partition, moved=True)
         if old.generation:
-            replica.host.spawn(self._drop_later(log.key, old.generation))
+            partition.spawn(self._drop_later(log.key, old.generation))
         logger.info(
             "%r compacted up to offset %d: %d -> %d bytes in %.1f s",
             *(log, end, size, log.size, time.monotonic() - began),
         )
         return True
 
-    async def _cover(self, replica: LogReplica, end: int) -> None:
+    async def _cover(self, partition: PartitionLog, end: int) -> None:
         """The fold up to `end` must be in a snapshot, as its entries will be gone."""
-        if replica.reader.end < end:
-            await replica.current()
-        if await self._streams.snapshot_at(replica.reader.key) < end:
-            await replica.save_snapshot()  # if this fails, so does the switch
+        if partition.reader.end < end:
+            await partition.current()
+        if await self._streams.snapshot_at(partition.reader.key) < end:
+            await partition.save_snapshot()  # if this fails, so does the switch
 
     async def _drop_later(self, key: bytes, generation: int) -> None:
         await asyncio.sleep(GRACE_S)

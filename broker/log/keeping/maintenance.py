@@ -101,7 +101,7 @@ class Maintenance:
 
     async def _compact(self, log: PartitionLog, topic: Topic) -> None:
         await log.loaded()
-        await self._compaction.compact(log.replica, topic.config, _now_ms())
+        await self._compaction.compact(log, topic.config, _now_ms())
 
     def _led(self) -> list[tuple[Topic, int]]:
         return [

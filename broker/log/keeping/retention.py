@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakSet
 
 from moldau.broker.errors import ErrorCode, KafkaError
@@ -26,11 +27,13 @@ from moldau.broker.log.reading.timestamps import (
     indexed_positions,
     position_before_time,
 )
-from moldau.broker.log.writing.replica import LogReplica
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.streams import Entry, Streams
 from moldau.broker.store.topics import Change, TopicStore
 from moldau.broker.wire.batch import headers
+
+if TYPE_CHECKING:
+    from moldau.broker.log.partition import PartitionLog
 
 logger = logging.getLogger("moldau.retention")
 
@@ -50,9 +53,9 @@ class Retention:
         self._trimmed: WeakKeyDictionary[LogReader, View] = WeakKeyDictionary()
         self._unannounced: WeakSet[LogReader] = WeakSet()
 
-    async def delete_before(self, replica: LogReplica, offset: int) -> int:
+    async def delete_before(self, partition: PartitionLog, offset: int) -> int:
         """Raise the log start to `offset`; returns the new log start."""
-        log = replica.reader
+        log = partition.reader
         moved = False
         for _ in range(TRIES):
             if offset <= log.start:
@@ -65,12 +68,12 @@ class Retention:
             moved = await self._raise_start(log, offset, edge, generation)
         if offset > log.start:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the log is being compacted")
-        await self.trim_and_announce(replica, moved=moved)
+        await self.trim_and_announce(partition, moved=moved)
         return log.start
 
-    async def enforce(self, replica: LogReplica, config: TopicConfig, now_ms: int) -> bool:
+    async def enforce(self, partition: PartitionLog, config: TopicConfig, now_ms: int) -> bool:
         """Apply retention.ms and retention.bytes; True when the log start moved."""
-        log = replica.reader
+        log = partition.reader
         moved = False
         if config.delete and log.start < log.end:
             kept_ms, kept_bytes = config.retention_ms, config.retention_bytes
@@ -88,7 +91,7 @@ class Retention:
             if first.offset > log.start:
                 logger.info("%r: log start %d -> %d", log, log.start, first.offset)
                 moved = await self._raise_start(log, first.offset, first, generation)
-        await self.trim_and_announce(replica, moved=moved)
+        await self.trim_and_announce(partition, moved=moved)
         return moved
 
     async def _within_archived(
@@ -163,19 +166,19 @@ class Retention:
         await log.load_start()
         return raised
 
-    async def trim_and_announce(self, replica: LogReplica, *, moved: bool) -> bool:
+    async def trim_and_announce(self, partition: PartitionLog, *, moved: bool) -> bool:
         """The log start moved, or an earlier trim was cut short: trim, then notify all workers.
 
         The notice comes last, as a full store accepts it only then. Readers that have not got it
         yet notice by themselves. False when a part of it is left for later.
         """
-        log = replica.reader
+        log = partition.reader
         if moved:
             self._unannounced.add(log)
         if self._trimmed.get(log) == log.view:
             return True
         view = log.view
-        is_trimmed, removed = await self._trim(replica)
+        is_trimmed, removed = await self._trim(partition)
         if removed or log in self._unannounced:
             await self._topics.announce(Change("start", log.topic, log.partition))
             self._unannounced.discard(log)
@@ -183,12 +186,12 @@ class Retention:
             self._trimmed[log] = view
         return is_trimmed
 
-    async def _trim(self, replica: LogReplica) -> tuple[bool, int]:
+    async def _trim(self, partition: PartitionLog) -> tuple[bool, int]:
         """Free what lies before the log start, and in the live stream what is cleaned."""
-        log, removed = replica.reader, 0
+        log, removed = partition.reader, 0
         target = log.epochs.skip_gap(max(log.start, log.clean.end))
         if target > 0 and (first := await self._live_edge(log, target)):
-            if not await self._is_covered(replica, first):
+            if not await self._is_covered(partition, first):
                 return False, removed
             removed += await self._streams.trim(log.key, first)
             await forget_positions(self._streams, log.key, first)
@@ -206,11 +209,11 @@ class Retention:
         entries = await self._streams.entries_at(log.key, offset, 1)
         return entries[0].base if entries else 0
 
-    async def _is_covered(self, replica: LogReplica, offset: int) -> bool:
+    async def _is_covered(self, partition: PartitionLog, offset: int) -> bool:
         """Does the store have a snapshot of the fold up to `offset`? Saves one if not."""
-        if await self._streams.snapshot_at(replica.reader.key) < offset:
-            await replica.save_snapshot()
-            return await self._streams.snapshot_at(replica.reader.key) >= offset
+        if await self._streams.snapshot_at(partition.reader.key) < offset:
+            await partition.save_snapshot()
+            return await self._streams.snapshot_at(partition.reader.key) >= offset
         return True
 
     async def _trim_clean(self, log: LogReader) -> int:

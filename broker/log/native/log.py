@@ -306,9 +306,8 @@ class NativeLog(Log):
                 view.end = max(view.end, base + header.last_offset_delta + 1)
                 view.bytes_known += len(append.batch)
                 self.waiters.wake()
-            acknowledge(
-                self._host.replication, append, base, header.max_timestamp, self._retries.failed
-            )
+            append.base_offset = base
+            acknowledge(self._host.replication, (append,), self._retries.failed)
         elif outcome[0] == b"GONE":
             self.gone()
             append.done(topic_gone(), -1, -1)

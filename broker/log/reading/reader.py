@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from moldau.broker.errors import MoldauError, StoreFault, StoreRefused
 from moldau.broker.log.callbacks import await_callback
-from moldau.broker.log.epochs import EPOCH_ZERO, Epochs
+from moldau.broker.log.epochs import Epochs
 from moldau.broker.log.log import ReadDone, topic_gone
 from moldau.broker.log.reading.entries import cut_parts, end_of
 from moldau.broker.log.reading.read_ahead import (
@@ -30,9 +30,7 @@ from moldau.broker.log.reading.read_ahead import (
 from moldau.broker.log.reading.store_read import NO_END, StoreRead, fitting
 from moldau.broker.log.reading.tail import Tail
 from moldau.broker.log.reading.unpacking import Unpacking
-from moldau.broker.log.state.log_state import LogState
-from moldau.broker.store import keys
-from moldau.broker.store.cleaned import NOTHING_CLEANED
+from moldau.broker.log.state.view import LogView
 from moldau.broker.store.streams import Entry, SavedStart, Streams
 from moldau.broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
 
@@ -51,7 +49,7 @@ class LogMoved(MoldauError):
     read."""
 
 
-class LogReader:
+class LogReader(LogView):
     """Where a log lies in the store, and how it is read (a `FetchReader` for every client)."""
 
     def __init__(
@@ -64,78 +62,14 @@ class LogReader:
         read_ahead: ReadAhead,
         unpacking: Unpacking | None = None,
     ) -> None:
+        super().__init__(topic, partition, key, tail)
         self._streams = streams
         self._read_ahead = read_ahead
         self.cursors: dict[int, Cursor] = {}  # by the offset at which a read is expected
-        self.topic = topic
-        self.partition = partition
-        self.key = key
-        self.tail = tail
-        self.state = LogState()  # the fold, kept up to date by the replica
-        self.start = 0  # log start offset
-        self.start_bytes = 0  # bytes ever appended that are gone: before it, or by compaction
-        self.clean = NOTHING_CLEANED
-        # The end and size that readers see: as far as every replica of the store has the log. None,
-        # without replicas: all of it.
-        self._shown: tuple[int, int] | None = None
-        self.epochs = EPOCH_ZERO
         self.on_epoch: Callable[[], None] | None = None  # a new one was found in the store
         self._unreadable: set[int] = set()  # base offsets
         self.unpacking = unpacking or Unpacking()
         self.unpacked_limit: Callable[[], int] = lambda: UNPACKED_LIMIT  # bytes of a batch
-
-    def __repr__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-    # --- what readers see ---
-
-    @property
-    def end(self) -> int:
-        """The high watermark: the end of what may be read."""
-        return self.state.end if self._shown is None else self._shown[0]
-
-    @property
-    def bytes_shown(self) -> int:
-        """Of everything ever appended."""
-        return self.state.size if self._shown is None else self._shown[1]
-
-    @property
-    def stable_end(self) -> int:
-        """The last stable offset: read_committed consumers read up to there."""
-        transactions = self.state.transactions
-        if not transactions.open:
-            return self.end
-        return max(min(transactions.stable_end(self.state.end), self.end), self.start)
-
-    @property
-    def bytes_stable(self) -> int:
-        """Of everything ever appended, what is below the last stable offset."""
-        transactions = self.state.transactions
-        if not transactions.open:
-            return self.bytes_shown
-        return min(transactions.stable_size(self.state.size), self.bytes_shown)
-
-    def hold_readers(self) -> None:
-        """What is appended from now on is shown once replicas have it."""
-        if self._shown is None:
-            self._shown = (self.state.end, self.state.size)
-
-    def show_readers(self, end: int, size: int) -> None:
-        if self._shown is not None and end > self._shown[0]:
-            self._shown = (end, size)
-
-    def release_readers(self) -> None:
-        """There are no replicas to wait for."""
-        self._shown = None
-
-    @property
-    def size(self) -> int:
-        """Bytes from the log start on."""
-        return max(self.state.size - self.start_bytes, 0)
-
-    @property
-    def clean_key(self) -> bytes:
-        return keys.clean(self.key, self.clean.generation)
 
     def note_unreadable(self, offset: int, reason: CorruptBatch) -> None:
         """A batch whose records cannot be read stays, and is passed over. Logged once."""

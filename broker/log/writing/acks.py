@@ -1,19 +1,30 @@
-"""acks=all: an append is acknowledged once every replica of the store that is online has it."""
+"""Acknowledging a batch that is in the log: at once, or when the store's replicas have it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.writing.append import NO_REPLICAS, Append, InFlightEntry
-from moldau.broker.store.replication import NEVER, Replication
+from moldau.broker.log.writing.append import NO_REPLICAS, Append
+from moldau.broker.store.replication import NEVER
 from moldau.broker.wire.batch import BatchHeader
 
-Acknowledge = Callable[[Append, int, int], None]  # with base offset and timestamp
+
+class Replicas(Protocol):
+    """The replicas of the store."""
+
+    @property
+    def replicas(self) -> int:
+        """How many are online."""
+
+    def when_replicated(self, done: Callable[[int], None]) -> None:
+        """Call `done` with how many have everything that is written now, or with NEVER."""
 
 
 def too_few(append: Append, online: int) -> KafkaError | None:
-    """What to tell the producer of a batch that needs more replicas than there are."""
+    """The refusal of a batch that needs more replicas than are online."""
     if append.replicas <= online:
         return None
     wanted = append.replicas
@@ -22,57 +33,53 @@ def too_few(append: Append, online: int) -> KafkaError | None:
 
 
 def acknowledge(
-    replication: Replication,
-    append: Append,
-    base_offset: int,
-    timestamp: int,
-    failed: Callable[[BatchHeader], None] | None = None,
+    replication: Replicas,
+    appends: Sequence[Append],
+    failed: Callable[[BatchHeader], None],
+    *,
+    at: tuple[int, int] | None = None,
+    shown: Callable[[int], None] | None = None,
 ) -> None:
-    """Complete an append that is in the log, once replicas have it if it has to wait for them.
+    """Complete batches that are in the log.
 
-    `failed`: called if its client will send it again.
+    acks=1 is answered at once, and acks=all if the store has no replicas; otherwise once every
+    replica that is online has the batch. `at`: its offset and timestamp, if it was in the log
+    before. `failed` is called for each batch that its client will send again, `shown` with how many
+    replicas have them.
     """
-    if append.replicas == NO_REPLICAS or not (replication.replicas or append.replicas):
-        append.done(None, base_offset, timestamp)
-        return
-
-    def counted(reached: int) -> None:
-        fault = shortage(append, reached)
-        if fault is not None and failed is not None:
-            failed(append.header)
-        append.done(fault, base_offset, timestamp)
-
-    replication.when_replicated(counted)
-
-
-def acknowledge_all(flight: InFlightEntry, wait: Acknowledge, only: int | None = None) -> None:
-    """Complete the appends of an entry; `only` those that wait for so many replicas. `wait`: for
-    those that need some although there seem to be none."""
-    for append in flight.appends:
-        if only is None or append.replicas == only:
-            timestamp = append.header.max_timestamp
-            if append.replicas <= 0:
-                append.done(None, append.base_offset, timestamp)
-            else:
-                wait(append, append.base_offset, timestamp)
+    online = replication.replicas
+    waiting: list[Append] = []
+    for append in appends:
+        if append.replicas != NO_REPLICAS and (online or append.replicas):
+            waiting.append(append)
+        elif at is None:
+            append.done(None, append.base_offset, append.header.max_timestamp)
+        else:
+            append.done(None, *at)
+    if waiting or shown is not None:
+        replication.when_replicated(partial(_replicated, waiting, failed, at, shown))
 
 
-def acknowledge_replicated(
-    flight: InFlightEntry, reached: int, failed: Callable[[BatchHeader], None]
+def _replicated(
+    waiting: list[Append],
+    failed: Callable[[BatchHeader], None],
+    at: tuple[int, int] | None,
+    shown: Callable[[int], None] | None,
+    reached: int,
 ) -> None:
-    """Complete those that waited for replicas: so many have the entry."""
-    for append in flight.appends:
-        if append.replicas != NO_REPLICAS:
-            fault = shortage(append, reached)
-            if fault is not None:
-                failed(append.header)
-            append.done(fault, append.base_offset, append.header.max_timestamp)
+    for append in waiting:
+        fault = shortage(append, reached)
+        if fault is not None:
+            failed(append.header)
+        append.done(fault, *(at or (append.base_offset, append.header.max_timestamp)))
+    if shown is not None:
+        shown(reached)
 
 
 def shortage(append: Append, reached: int) -> KafkaError | None:
-    """What to tell the producer of an append that so many replicas have."""
+    """The error for a batch that `reached` replicas have; None if these are enough."""
     if reached == NEVER:
-        # It may be in the log that is left. Clients take the code for that, unlike others.
+        # The batch may be in the log that is left. Clients read only this code as "perhaps".
         text = "the store was exchanged before its replicas had it"
     elif reached < append.replicas:
         text = f"{reached} of {append.replicas} replicas of the store have it"

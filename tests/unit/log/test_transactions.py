@@ -239,7 +239,7 @@ async def test_7_20_every_worker_and_every_restart_knows_the_same(
             if not commit:
                 expected.append((7, first))
             if number % 7 == 0:
-                await log.replica.save_snapshot()
+                await log.save_snapshot()
         await end(log, 8, 1, commit=False)
         expected.insert(0, (8, 0))
         await send(log, 9, 0).outcome
