@@ -6,6 +6,7 @@ handlers use.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -155,7 +156,7 @@ class PartitionLog(Log):
         self.writer.append(append)
 
     def write_marker(self, marker: Marker, done: Completion) -> None:
-        self.writer.append(MarkerAppend(marker, done))
+        self.writer.append(MarkerAppend(marker, time.time_ns() // 1_000_000, done))
 
     def transactions_left_open(self) -> set[int]:
         """The producers of those that were open when the current leader epoch began."""

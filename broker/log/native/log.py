@@ -8,6 +8,7 @@ view.py, reading is in reader.py, reading for a member of a group in group_reade
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -65,7 +66,7 @@ class NativeLog(Log):
             self.reader, host.native, host.group_assignments, (topic, partition)
         )
         self._in_flight = 0
-        self._retries = FailedBatches()
+        self._retries = FailedBatches(time.monotonic)
         self._held: list[tuple[Append, list[bytes | int]]] = []  # until the library is loaded
 
     # --- bounds ---

@@ -29,6 +29,7 @@ class AppendQueue:
         self,
         acknowledge: Callable[[Append, int, int], None],
         hand_back: Callable[[list[Append]], None],
+        clock: Callable[[], float],
         refused: dict[str, int] | None = None,
     ) -> None:
         self._acknowledge = acknowledge
@@ -36,7 +37,7 @@ class AppendQueue:
         self._refused = {} if refused is None else refused  # counts, by the name of the error
         self.waiting: deque[Append] = deque()  # always the same object
         self.rechecked: Append | None = None  # seemed out of order before we caught up
-        self.retries = FailedBatches()
+        self.retries = FailedBatches(clock)
         self.wants_to_catch_up = False  # a refusal might be overturned by others' entries
 
     def put_back(self, flight: InFlightEntry) -> None:

@@ -15,7 +15,6 @@ order.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -46,7 +45,7 @@ class FailedBatches:
 
     __slots__ = ("_clock", "_first")
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._first: dict[int, Failed] = {}
 

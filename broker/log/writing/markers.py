@@ -8,7 +8,6 @@ the producer has open, and is left out if nothing is. It must not be of an older
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 from moldau.broker.errors import ErrorCode, KafkaError
@@ -32,19 +31,19 @@ class MarkerAppend(Append):
     """A marker in the queue of a log. Waits for all replicas: a commit that was announced must not
     turn into an abort after a failover."""
 
-    __slots__ = ("_done", "end", "marker")
+    __slots__ = ("_done", "_now_ms", "end", "marker")
 
-    def __init__(self, marker: Marker, done: Completion) -> None:
+    def __init__(self, marker: Marker, now_ms: int, done: Completion) -> None:
         self.marker = marker
+        self._now_ms = now_ms
         self._done = done
         self._build(max(marker.number, 0))
         super().__init__(self.batch, read_header(self.batch), replicas=0)
 
     def _build(self, number: int) -> None:
-        marker = self.marker
-        self.end = EndMarker(marker.commit, number)
-        now_ms = time.time_ns() // 1_000_000
-        self.batch = build_end_marker(marker.producer_id, marker.producer_epoch, self.end, now_ms)
+        producer_id, epoch, _, commit = self.marker
+        self.end = EndMarker(commit, number)
+        self.batch = build_end_marker(producer_id, epoch, self.end, self._now_ms)
 
     def is_needed(self, state: LogState, ahead: dict[int, Producer]) -> bool:
         """`ahead`: producers of the entry it would be in, if there is any before it."""

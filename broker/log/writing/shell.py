@@ -77,6 +77,7 @@ class WriterShell:
             host.replication,
             self._reservation,
             host,
+            time.monotonic,
             host.counters.topic(reader.topic).refused,
         )
         self.end_turn = partial(asyncio.get_running_loop().call_soon, self.writer.turn_ended)

@@ -50,12 +50,13 @@ class PartitionWriter(LogFollower):
         replication: Replicas,
         reservation: Reserved,
         coordinators: Verifies,
+        clock: Callable[[], float],
         refused: dict[str, int] | None = None,
     ) -> None:
         super().__init__(effects, view, waiters, replication)
         self._reservation = reservation
         self._coordinators = coordinators
-        self._queue = AppendQueue(self._acknowledge_duplicate, self._verify, refused)
+        self._queue = AppendQueue(self._acknowledge_duplicate, self._verify, clock, refused)
         self._waiting = self._queue.waiting
         self._verification: PendingVerification | None = None  # made for the first transaction
         self._gathered_bytes = 0

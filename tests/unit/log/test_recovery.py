@@ -3,6 +3,7 @@ producers send again."""
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from typing import Any
 
@@ -141,7 +142,7 @@ def is_refused(retries: FailedBatches, header: BatchHeader, expected: int | None
 
 
 def test_the_first_failed_batch_is_waited_for() -> None:
-    retries = FailedBatches()
+    retries = FailedBatches(time.monotonic)
     assert not retries
     for sequence in (6, 5, 7):
         retries.failed(batch(sequence))
@@ -154,13 +155,13 @@ def test_the_first_failed_batch_is_waited_for() -> None:
 
 
 def test_a_batch_that_failed_and_is_in_the_log_is_not_waited_for() -> None:
-    retries = FailedBatches()
+    retries = FailedBatches(time.monotonic)
     retries.failed(batch(5))
     assert not is_refused(retries, batch(6), 6)
 
 
 def test_a_producer_that_began_again_is_not_held_up() -> None:
-    retries = FailedBatches()
+    retries = FailedBatches(time.monotonic)
     retries.failed(batch(5))
     assert not is_refused(retries, batch(0, epoch=1), None)
     assert not retries
@@ -185,13 +186,13 @@ def test_what_skips_a_failed_batch_is_not_out_of_order_until_that_is_given_up() 
 
 
 def test_sequences_wrap() -> None:
-    retries = FailedBatches()
+    retries = FailedBatches(time.monotonic)
     retries.failed(batch(SEQUENCE_MODULUS - 1))
     assert is_refused(retries, batch(0), None)
 
 
 def test_what_is_kept_of_producers_that_never_come_back_is_bounded() -> None:
-    retries = FailedBatches()
+    retries = FailedBatches(time.monotonic)
     retries.failed(read_header(plain(b"not idempotent")))
     assert not retries
     for producer in range(PRODUCERS_KEPT + 1):
