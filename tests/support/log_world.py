@@ -224,6 +224,13 @@ class Worker:
                     self._load()
                     self.writer.recovered(about, self.store.at(about.base))
 
+    def go_on(self, until: str = "") -> None:
+        """Everything that is pending, and what it leads to; `until` an effect of this kind."""
+        for _ in range(50):
+            if not self.pending or self.pending[0][0] == until:
+                return
+            self.happen(0)
+
     def _append(self, entry: InFlightEntry) -> Any:
         blob = b"".join(bytes(part) for part in entry.parts)
         return self.store.append(self.number, entry.base, blob, entry.nonce)

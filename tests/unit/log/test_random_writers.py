@@ -39,9 +39,13 @@ class RandomWriters(RuleBasedStateMachine):
         self.world = World(WORKERS, PRODUCERS)
         self.served_by = [0] * PRODUCERS
 
-    @initialize(replicas=st.integers(0, 1))
-    def begin(self, replicas: int) -> None:
+    @initialize(replicas=st.integers(0, 1), is_loaded=st.booleans())
+    def begin(self, replicas: int, is_loaded: bool) -> None:
         self.world.store.replicas = replicas
+        if is_loaded:
+            for worker in range(WORKERS):
+                self.produce_plain(worker, -1)
+            self.world.settle()
 
     # --- producers ---
 
@@ -67,6 +71,10 @@ class RandomWriters(RuleBasedStateMachine):
 
     # --- the store and its connections ---
 
+    @rule(worker=workers)
+    def go_on_for_long(self, worker: int) -> None:
+        self.world.workers[worker].go_on()
+
     @rule(worker=workers, choices=st.lists(st.integers(0, 3), min_size=1, max_size=6))
     def go_on(self, worker: int, choices: list[int]) -> None:
         for index in choices:
@@ -82,6 +90,13 @@ class RandomWriters(RuleBasedStateMachine):
     def cut(self, worker: int, fate: str) -> None:
         if self.world.workers[worker].is_up:
             self.world.workers[worker].cut(fate)
+
+    @rule(worker=workers, fate=st.sampled_from(["lost", "stored", "late"]))
+    def cut_with_an_append_out(self, worker: int, fate: str) -> None:
+        """While the other worker appends as well."""
+        self.world.workers[worker].go_on(until="send")
+        self.world.workers[1 - worker].go_on()
+        self.cut(worker, fate)
 
     @rule(worker=workers)
     def connect(self, worker: int) -> None:
