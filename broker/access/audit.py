@@ -13,7 +13,7 @@
                             count without a name is of everything beyond the limit
            events_dropped   count: the store was too slow, or unavailable
 
-Off the request path (log/event_topic.py): events are allowed to get lost in the topic, and the log
+Off the request path (see EventTopic): events are allowed to get lost in the topic, and the log
 has them all the same.
 """
 

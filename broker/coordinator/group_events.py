@@ -15,7 +15,7 @@
                                 before they were moved or removed while the group had no members
            events_dropped       count, of any kind, because the store was slow or unavailable
 
-Off the request path (log/event_topic.py): a task appends what has gathered, at most once a second.
+Off the request path (see EventTopic): a task appends what has gathered, at most once a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a partition's log offers, whatever keeps it: the interface handlers are written against.
+"""The interface of a partition's log, which handlers are written against.
 
 `PartitionLog` (partition.py) keeps Kafka's record batches; `NativeLog` (native/log.py) is a stream
 that Redis applications write and read as well. No caller asks which of them it has.
@@ -66,7 +66,7 @@ class FetchReader(Protocol):
         """
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
-        """The same from the store."""
+        """`read_tail` from the store."""
 
 
 class Log(ABC):
@@ -86,7 +86,7 @@ class Log(ABC):
 
     @property
     def epochs(self) -> Epochs:
-        """Of a log that is loaded. A native log has none: its offsets are what its stream has."""
+        """The leader epochs of a log that is loaded. A native log is always in epoch 0."""
         return EPOCH_ZERO
 
     @property
@@ -116,7 +116,7 @@ class Log(ABC):
         """The log end offset, as far as this worker knows."""
 
     def bounds(self) -> Bounds:
-        """Of a log without transactions, in which all that is in the store is committed."""
+        """The bounds of a log without transactions, in which every stored record is committed."""
         end = self.end
         return self.start, end, end, end
 
@@ -137,7 +137,7 @@ class Log(ABC):
 
     @property
     def bytes_stable(self) -> int:
-        """The same below the last stable offset, for read_committed."""
+        """`bytes_known` below the last stable offset, for read_committed."""
         return self.bytes_known
 
     # --- keeping up with other writers ---
@@ -172,7 +172,7 @@ class Log(ABC):
         """Others may have appended: find out."""
 
     def history_changed(self) -> None:
-        """The store may have lost entries: what is known of the log does not count any more."""
+        """The store may have lost entries: forget what is known of the log."""
         self.look()
 
     @abstractmethod
@@ -207,7 +207,7 @@ class Log(ABC):
         done(None)
 
     def can_read(self, offset: int, client: FetchClient) -> bool:
-        """Can this client be served at `offset` right away, from what is known of the log?"""
+        """Can this client be served at `offset` right away?"""
         return self.is_watched and self.is_loaded and offset <= self.end
 
     def when_readable(self, offset: int, client: FetchClient, done: Completion) -> None:
@@ -259,7 +259,7 @@ class Log(ABC):
         return self.epochs.count(self.start, self.end), self.records_known
 
     async def count_from(self, wanted: Sequence[tuple[str, int]], budget: CountBudget) -> Counts:
-        """For groups and the offsets they have committed: how many records follow."""
+        """How many records follow each offset; `wanted`: groups and the offsets they committed."""
         await self.current()
         return [self.epochs.count(max(offset, self.start), self.end) for _, offset in wanted]
 
@@ -284,7 +284,7 @@ class Log(ABC):
     # --- consumer groups, where Redis shows them ---
 
     async def pending(self) -> dict[str, int]:
-        """By group, what was delivered to it and is not committed."""
+        """The number of entries that each group was given and has not committed."""
         return {}
 
     def offset_committed(self, group_id: str, offset: int) -> None:  # noqa: B027

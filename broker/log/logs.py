@@ -104,7 +104,7 @@ class Logs:
         return found
 
     def partition_log(self, topic: Topic, partition: int) -> PartitionLog:
-        """The same, of a topic that is not native."""
+        """The log of a partition of an ordinary topic."""
         place = (topic.topic_id, partition)
         found = self._partition_logs.get(place)
         if found is None:
@@ -268,7 +268,7 @@ class Logs:
         return self._topics.broker.get_int("producer.id.expiration.ms")
 
     def store_full(self, fault: StoreFull) -> None:
-        """Loud, but not once per request."""
+        """Log that the store is full, at most every few seconds."""
         self.counters.refused_full += 1
         now = time.monotonic()
         if now - self._last_full_line >= FULL_LOG_EVERY_S:

@@ -73,7 +73,7 @@ class PartitionLog(Log):
         return self.reader.epochs.current
 
     def _epoch_found(self) -> None:
-        """In the state of the log. Who began it may have died before it was announced."""
+        """An epoch was found in the store. Whoever began it may have died before announcing it."""
         epoch, known = self.leader_epoch, self._host.leader_epochs
         if known.of(self.key) < epoch:
             self._host.spawn(known.raised(self.topic, self.partition, self.key, epoch))

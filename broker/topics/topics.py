@@ -1,4 +1,4 @@
-"""The topics a worker knows, kept in step with the store, and every change to them.
+"""The topics that a worker knows, and every change to them.
 
 Reads are answered from memory. A name that is not known here is looked up in the store
 before a client gets UNKNOWN_TOPIC_OR_PARTITION: another worker may have created it a moment ago.
@@ -100,7 +100,7 @@ def check_name(name: str) -> None:
 
 
 class NewLogs(Protocol):
-    """Says what is stored with a log that is created."""
+    """The store's history, from which a new log gets its first reservation."""
 
     def of_new_log(self, topic: str, partition: int) -> tuple[bytes, int, int]: ...
 
@@ -138,7 +138,7 @@ class Topics:
         return None if topic is None else topic.topic_id
 
     def known(self, name: str, topic_id: bytes) -> Topic | None:
-        """By id, or by name where a request has none, as far as this worker knows."""
+        """The topic with this id, or this name if the request has no id; None: unknown here."""
         return self._by_name.get(name) if topic_id == NO_UUID else self._by_id.get(topic_id)
 
     def all(self) -> list[Topic]:

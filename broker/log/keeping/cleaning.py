@@ -16,7 +16,7 @@ What stays is decided as Kafka's log cleaner does:
   horizon; a later pass drops the tombstones of a batch whose horizon has come.
 - Nothing of an aborted transaction: its batches do not count at all (`AbortedBatches`). What was
   committed stays transactional, as readers take it for committed unless it is listed as aborted.
-- No control batch. What a marker says is in a snapshot of the fold by then; Kafka, which folds the
+- No control batch. What a marker says is in a snapshot then; Kafka, which folds the
   segments themselves, has to keep them for a while.
 - A batch without a record goes. One that loses nothing comes back as the same object.
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.keeping.cleaning import AbortedBatches, KeyMap, clean
 from moldau.broker.log.reading.entries import end_of
-from moldau.broker.log.reading.reader import LogMoved, LogReader, View
+from moldau.broker.log.reading.reader import Layout, LogMoved, LogReader
 from moldau.broker.log.reading.timestamps import LogPosition
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.cleaned import Cleaned, CleanPart
@@ -66,14 +66,14 @@ class CleaningPass:
         self,
         cleaned: Cleaned,
         log: LogReader,
-        view: View,
+        layout: Layout,
         generation: int,
         token: bytes,
         aborted: AbortedBatches,
     ) -> None:
         self._cleaned = cleaned
         self._log = log
-        self._view = view
+        self._layout = layout
         self.generation = generation
         self._token = token
         self._aborted = aborted
@@ -85,7 +85,7 @@ class CleaningPass:
         self.old = log.clean
 
     def _scan(self, offset: int) -> AsyncGenerator[Entry, None]:
-        if self._log.view != self._view:
+        if self._log.layout != self._layout:
             raise LogMoved("the log start moved")
         return self._log.scan(offset)
 

@@ -7,7 +7,7 @@ the last stable offset on: what is part of an open transaction may still be abor
     take the lease, an empty generation, remove what crashed passes left
     forget the aborted transactions of the cleaned part, whose markers are gone from the store
     note keys, write the generation and its index
-    make sure of a snapshot of the fold beyond the part that is replaced
+    make sure of a snapshot beyond the part that is replaced
     switch                                  before: the old log; from here on: the new one
     trim the live stream, announce, drop the old generation
 
@@ -91,7 +91,7 @@ class Compaction:
         """Where a pass has to end, and up to where keys count."""
         stable = await self._stable_position(log, dirty)
         end, note_to = await self._closed_end(log, dirty, config, now_ms)
-        # Also the end of the fold: whether what others appended since is committed is not known.
+        # Nor beyond the known end: whether later appends are committed is not known.
         note_to = max(min(note_to, log.state.transactions.stable_end(log.state.end)), dirty.offset)
         return min(end, stable), note_to
 
@@ -112,7 +112,7 @@ class Compaction:
     async def _closed_end(
         self, log: LogReader, dirty: LogPosition, config: TopicConfig, now_ms: int
     ) -> tuple[LogPosition, int]:
-        """The same in a log without open transactions."""
+        """The end of a pass in a log without open transactions."""
         last = await self._streams.last_entry(log.key)
         if last is None or last.base <= dirty.offset:
             return dirty, dirty.offset
@@ -145,7 +145,7 @@ class Compaction:
             if not is_ours:
                 return False
             await log.load_start()
-            view = log.view
+            layout = log.layout
             plan = await self.plan(log, config, now_ms)
             if plan is None:
                 return False
@@ -154,14 +154,14 @@ class Compaction:
                 generation = await self._cleaned.begin(log.key)
                 if not generation:
                     raise PassEnded("the topic was deleted")
-                work = CleaningPass(self._cleaned, log, view, generation, self._token, aborted)
+                work = CleaningPass(self._cleaned, log, layout, generation, self._token, aborted)
                 return await self._compact(work, partition, config, now_ms, plan)
             except (LogMoved, PassEnded) as reason:
                 logger.info("compaction of %r is put off: %s", log, reason)
                 return False
 
     async def _find_aborted(self, log: LogReader, plan: Plan) -> list[AbortedTransaction]:
-        """Of what a pass looks at. There is nothing aborted in the part that is cleaned already."""
+        """The aborted transactions in the range of a pass. The cleaned part has none."""
         reader, end = CommittedReader(log, self._streams), max(plan.end, plan.note_to)
         aborted: list[AbortedTransaction] | None
         aborted = await await_callback(partial(reader.find_aborted, log.start, end))
@@ -227,7 +227,7 @@ class Compaction:
         return True
 
     async def _cover(self, partition: PartitionLog, end: int) -> None:
-        """The fold up to `end` must be in a snapshot, as its entries will be gone."""
+        """Make sure that a snapshot covers the log up to `end`: its entries will be gone."""
         if partition.reader.end < end:
             await partition.current()
         if await self._streams.snapshot_at(partition.reader.key) < end:
@@ -243,7 +243,7 @@ class Compaction:
 
 @contextlib.asynccontextmanager
 async def _clearing_up() -> AsyncIterator[None]:
-    """For clean-up that should be tried even when the worker stops or the store fails."""
+    """Try to clean up even when the worker stops or the store fails."""
     with contextlib.suppress(StoreFault, TimeoutError):
         async with asyncio.timeout(CLEAR_UP_S):
             yield

@@ -2,8 +2,8 @@
 
 The log start only moves up. First it is saved, then the stream is trimmed up to it, in whole
 entries, then all workers are notified. The last entry always stays: the live stream is never empty
-once it was written to, and its end is the end of the log. Trimming waits for a snapshot of the fold
-that covers what is removed, so that the state of producers is not lost with the entries. It may
+once it was written to, and its end is the end of the log. Trimming waits for a snapshot that
+covers the removed entries, so that the state of producers is not lost with the entries. It may
 move into an open transaction, whose last part is read or hidden later all the same.
 
 A topic with remote.storage.enable is trimmed by its local retention, and never beyond what
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.keeping.archived import Archived
 from moldau.broker.log.reading.entries import end_of
-from moldau.broker.log.reading.reader import LogMoved, LogReader, View
+from moldau.broker.log.reading.reader import Layout, LogMoved, LogReader
 from moldau.broker.log.reading.timestamps import (
     LogPosition,
     forget_positions,
@@ -50,7 +50,7 @@ class Retention:
         self._archived = archived
         self._unarchived_lines: WeakKeyDictionary[LogReader, int] = WeakKeyDictionary()
         # A crash or a fault of the store may leave something to trim or to announce.
-        self._trimmed: WeakKeyDictionary[LogReader, View] = WeakKeyDictionary()
+        self._trimmed: WeakKeyDictionary[LogReader, Layout] = WeakKeyDictionary()
         self._unannounced: WeakSet[LogReader] = WeakSet()
 
     async def delete_before(self, partition: PartitionLog, offset: int) -> int:
@@ -175,19 +175,19 @@ class Retention:
         log = partition.reader
         if moved:
             self._unannounced.add(log)
-        if self._trimmed.get(log) == log.view:
+        if self._trimmed.get(log) == log.layout:
             return True
-        view = log.view
+        layout = log.layout
         is_trimmed, removed = await self._trim(partition)
         if removed or log in self._unannounced:
             await self._topics.announce(Change("start", log.topic, log.partition))
             self._unannounced.discard(log)
         if is_trimmed:
-            self._trimmed[log] = view
+            self._trimmed[log] = layout
         return is_trimmed
 
     async def _trim(self, partition: PartitionLog) -> tuple[bool, int]:
-        """Free what lies before the log start, and in the live stream what is cleaned."""
+        """Remove the entries before the log start, and the cleaned ones from the live stream."""
         log, removed = partition.reader, 0
         target = log.epochs.skip_gap(max(log.start, log.clean.end))
         if target > 0 and (first := await self._live_edge(log, target)):
@@ -210,7 +210,7 @@ class Retention:
         return entries[0].base if entries else 0
 
     async def _is_covered(self, partition: PartitionLog, offset: int) -> bool:
-        """Does the store have a snapshot of the fold up to `offset`? Saves one if not."""
+        """Does the store have a snapshot up to `offset`? Saves one if not."""
         if await self._streams.snapshot_at(partition.reader.key) < offset:
             await partition.save_snapshot()
             return await self._streams.snapshot_at(partition.reader.key) >= offset

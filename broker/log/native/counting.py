@@ -28,7 +28,7 @@ async def count_from(
     wanted: Sequence[tuple[str, int]],
     budget: CountBudget,
 ) -> Counts:
-    """For groups and the offsets they have committed: the records from there on."""
+    """Count the records from each offset on; `wanted`: groups and the offsets they committed."""
     await view.current()
     bounds = await view.read_bounds()
     if not bounds.length:
@@ -77,7 +77,7 @@ class _Counting:
         counted = await self._from(places[0], wanted)
         if counted != UNKNOWN:
             return counted
-        # Too far from one of them: what is left of the budget decides whether to try the other.
+        # Too far from one of them: the rest of the budget decides whether to try the other.
         counted = await self._from(places[1], wanted)
         return UNKNOWN if counted is None else counted
 

@@ -2,7 +2,7 @@
 
 A batch is appended in one step by a function in the store, together with what makes a retry of it
 recognisable; ids, and so offsets, are assigned there. What this worker knows of the stream is in
-view.py, reading is in reader.py, reading for a member of a group in group_reader.py.
+view.py, reading is in stream_reader.py, reading for a member of a group in member_reader.py.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class NativeLog(Log):
         )
 
     async def _send_held(self) -> None:
-        """Load the store's functions, then send what was held, in order."""
+        """Load the store's functions, then send the batches that were held, in order."""
         fault: StoreFault | None = None
         try:
             await self._host.native.ensure_library()
@@ -329,8 +329,8 @@ class NativeLog(Log):
 
 
 def _answer_to(fault: StoreFault) -> BaseException:
-    """What the producer of a batch gets. It may be in the stream, if the store did not refuse it:
-    then clients must not take it for lost."""
+    """The error for a batch. Unless the store refused it, it may be in the stream, and clients must
+    not take it for lost."""
     if isinstance(fault, StoreRefused):
         return fault
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(fault))

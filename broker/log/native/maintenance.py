@@ -46,7 +46,7 @@ async def raise_start(native: NativeStreams, log: NativeView, offset: int) -> No
 
 
 def used_ms(saved: bytes) -> int:
-    """When a producer wrote last, from what is saved of it: `epoch used;...`."""
+    """When a producer wrote last, as saved: `epoch used;...`."""
     return int(saved.split(b";")[0].split(b" ")[1])
 
 

@@ -48,7 +48,7 @@ class MemberReader:
         return
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
-        """As StreamReader's, and marked as read in Redis."""
+        """Read as StreamReader does, and mark the entries as read in Redis."""
         if self._busy:
             # Two fetches at once: served all the same, without marking.
             self._reader.read_store(offset, limit, at_least_one=at_least_one, done=done)

@@ -1,8 +1,8 @@
 """Which member of which group a Fetch comes from. Pure.
 
 A Fetch names no group. It is a member's when exactly one member of exactly one group has its
-client id, its address and the partition. Otherwise nothing is marked as read in Redis; what is
-delivered never depends on this.
+client id, its address and the partition. Otherwise nothing is marked as read in Redis; delivery
+never depends on this.
 """
 
 from __future__ import annotations

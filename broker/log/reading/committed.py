@@ -1,14 +1,14 @@
 """Reading for read_committed consumers: up to the last stable offset, no record is looked at.
 
-They skip the records of aborted transactions themselves: a Fetch lists those that reach into what
-it returns, from the fold, or for what lies far back from the store.
+Clients skip the records of aborted transactions themselves: a Fetch lists the transactions that
+reach into its records, from memory or, far back in the log, from the store.
 
-What was read and what is listed have to be of one view of the log. Retention and compaction drop
+The records and the list have to be of one layout of the log. Retention and compaction drop
 transactions from the list together with their records and markers, on any worker and at any moment:
 records that were read before, with a list from after it, would be returned although they were
 aborted; the reverse would hide a later transaction of the same producer, as there is no marker that
-ends the aborted one. So the view is compared after each step, and if it has changed the records are
-read again.
+ends the aborted one. So the layout is compared after each step, and if it has changed the records
+are read again.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ class CommittedReader:
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
         reader = self._reader
-        view = reader.view
+        layout = reader.layout
 
         def finish(got: list[Buffer] | StoreFault) -> None:
-            if reader.view == view or isinstance(got, StoreFault):
+            if reader.layout == layout or isinstance(got, StoreFault):
                 done(got)
             else:
                 self.read_store(offset, limit, at_least_one=at_least_one, done=done)
 
-        # As it is now: what is appended meanwhile may open a transaction.
+        # Read now: an append meanwhile may open a transaction.
         end = reader.stable_end
         reader.read_store(offset, limit, at_least_one=at_least_one, done=finish, end=end)
 
     # --- aborted transactions ---
 
     def find_aborted(self, offset: int, end: int, done: AbortedFound) -> None:
-        """For what has just been read, in the same turn of the event loop."""
+        """List the aborted transactions of records that were read in this turn of the loop."""
         # Compaction has dropped the batches of aborted transactions, and all markers. One that was
         # listed without its marker would hide the producer's later records from the consumer.
         offset = max(offset, self._reader.clean.end)
@@ -77,8 +77,8 @@ class _StoredAborted:
 
     def __init__(self, reader: LogReader, streams: Streams, end: int, done: AbortedFound) -> None:
         self._reader = reader
-        self._view = reader.view
-        # As they are now: what is saved and forgotten meanwhile may be missing in both.
+        self._layout = reader.layout
+        # Copied now: one that is saved and forgotten meanwhile may be missing in both.
         self._held_from = reader.state.transactions.held_from
         self._held = list(reader.state.transactions.aborted)
         self._streams = streams
@@ -101,7 +101,7 @@ class _StoredAborted:
             self._done(stored)
         elif fault is not None:
             self._done(fault)
-        elif self._reader.view != self._view:
+        elif self._reader.layout != self._layout:
             self._done(None)
         else:
             self._add(stored)

@@ -21,7 +21,7 @@ from moldau.broker.metrics.document import Family, Kind, Sample
 from moldau.broker.store.streams import Entry, Streams
 
 if TYPE_CHECKING:
-    from moldau.broker.log.reading.reader import LogReader, View
+    from moldau.broker.log.reading.reader import Layout, LogReader
 
 UNUSED_S = 5.0
 MAX_ENTRIES_PER_READ = 2048
@@ -35,15 +35,23 @@ class Cursor:
     """Where a read ended, and what follows as far as it is known."""
 
     __slots__ = (
-        "count", "entries", "held", "is_edge", "is_reading", "is_sequential", "start", "until",
-        "view", "waiting",
+        "count",
+        "entries",
+        "held",
+        "is_edge",
+        "is_reading",
+        "is_sequential",
+        "layout",
+        "start",
+        "until",
+        "waiting",
     )  # fmt: skip
 
     def __init__(
-        self, start: int, view: View, entries: list[Entry], count: int, *, is_sequential: bool
+        self, start: int, layout: Layout, entries: list[Entry], count: int, *, is_sequential: bool
     ) -> None:
         self.start = start  # the offset at which the next read is expected
-        self.view = view
+        self.layout = layout
         self.entries = entries  # the first one holds `start`
         self.is_edge = not entries or entries[0].base == start  # an entry begins at `start`
         self.count = count  # entries that are asked for

@@ -41,7 +41,7 @@ UNPACKED_LIMIT = 64 << 20
 SCAN_BYTES = 1 << 20  # what a scan reads at a time
 
 
-View = tuple[int, int, int]
+Layout = tuple[int, int, int]
 
 
 class LogMoved(MoldauError):
@@ -128,7 +128,7 @@ class LogReader(LogView):
         self.cursors.clear()
 
     @property
-    def view(self) -> View:
+    def layout(self) -> Layout:
         """Changes when the log is trimmed, its cleaned part replaced, or a new epoch begins."""
         return self.start, self.clean.generation, self.epochs.current
 
@@ -177,7 +177,7 @@ class LogReader(LogView):
     def read_store(
         self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone, end: int = NO_END
     ) -> None:
-        """The same from Redis, in one round trip unless the entries turn out to be small."""
+        """`read_tail` from Redis, in one round trip unless the entries turn out to be small."""
         StoreRead(self, self._streams, offset, limit, at_least_one, done, end).start()
 
     def take_cursor(self, offset: int) -> Cursor | None:
@@ -185,7 +185,7 @@ class LogReader(LogView):
         cursor = self.cursors.pop(offset, None)
         if cursor is not None:
             self._read_ahead.take(cursor)
-            if cursor.view != self.view:
+            if cursor.layout != self.layout:
                 return None
         return cursor
 
@@ -210,7 +210,7 @@ class LogReader(LogView):
         Of an offset in a gap, from the end of the gap. Reads a few MiB at a time, however long the
         log is.
         """
-        view, clean, end = self.view, self.clean, self.end
+        layout, clean, end = self.layout, self.clean, self.end
         if offset < clean.end:
             if clean.entries:
                 key = self.clean_key
@@ -221,7 +221,7 @@ class LogReader(LogView):
                         if entry.base >= offset or end_of(entry) > offset:
                             yield entry
                     if not entries:
-                        await self._moved(view)
+                        await self._moved(layout)
                         break
                     if (last := entries[-1].base) >= clean.last:
                         break
@@ -232,7 +232,7 @@ class LogReader(LogView):
             return
         entries = await self._streams.entries_at(self.key, offset, _first_count(self, offset))
         if not entries or entries[0].base > offset:
-            await self._moved(view)
+            await self._moved(layout)
         while entries:
             for entry in entries:
                 yield entry
@@ -241,12 +241,12 @@ class LogReader(LogView):
                 return
             entries = await self._streams.first_entries(self.key, following, _next_count(entries))
             if not entries or entries[0].base > following:
-                await self._moved(view)
+                await self._moved(layout)
 
-    async def _moved(self, view: View) -> None:
+    async def _moved(self, layout: Layout) -> None:
         """Entries are missing from a scan: find out why."""
         await self.load_start()
-        if self.view != view:
+        if self.layout != layout:
             raise LogMoved
         if not await self._streams.exists(self.key):
             raise topic_gone()

@@ -62,7 +62,7 @@ class StoreRead:
 
     def start(self) -> None:
         found = self._log
-        self._view, self._clean = found.view, found.clean
+        self._layout, self._clean = found.layout, found.clean
         self._offset = self._wanted  # nothing before it is wanted
         if self._offset < self._clean.end and not self._clean.entries:
             self._offset = self._clean.end
@@ -85,7 +85,7 @@ class StoreRead:
         """Continue where another read ended."""
         self._is_sequential = True
         self._count = cursor.count
-        if self._log.view != self._view:
+        if self._log.layout != self._layout:
             self.start()  # while the store read ahead; the cursor is taken, so this happens once
         elif cursor.entries:
             self._take(cursor.entries)
@@ -146,11 +146,11 @@ class StoreRead:
         """The client is expected to go on at `offset`. `beyond`: what was read and did not fit."""
         found = self._log
         offset = found.epochs.skip_gap(offset)
-        if self._in_clean or found.view != self._view or offset >= min(found.end, self._end):
+        if self._in_clean or found.layout != self._layout or offset >= min(found.end, self._end):
             return
         average = max(self._size // max(len(self._out), 1), 1)
         count = min(self._limit // average + 1, self._count * GROWTH, MAX_ENTRIES_PER_READ)
-        cursor = Cursor(offset, self._view, beyond, count, is_sequential=self._is_sequential)
+        cursor = Cursor(offset, self._layout, beyond, count, is_sequential=self._is_sequential)
         found.leave_cursor(cursor, self._limit)
 
     def _misses_something(self, entries: list[Entry]) -> bool:
@@ -174,7 +174,7 @@ class StoreRead:
         elif self._wanted < found.start:
             self._done([])  # trimmed meanwhile: the next fetch will be out of range
         else:
-            if found.view == self._view:
+            if found.layout == self._layout:
                 # The topic is being deleted, or a Redis client used XDEL: return what is left.
                 logger.warning("%r: nothing at offset %d", found, self._offset)
                 self._take_what_is_there = True

@@ -57,7 +57,7 @@ async def indexed_positions(streams: Streams, log: LogReader) -> AsyncGenerator[
 
 
 def _exists(log: LogReader, offset: int) -> bool:
-    """A point inside a gap was written for what is lost, and counts the lost bytes."""
+    """Is the point usable? One inside a gap counts bytes that are lost."""
     following = log.epochs.skip_gap(offset)
     return following == offset or log.epochs.skip_gap(offset - 1) != following
 

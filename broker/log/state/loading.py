@@ -1,4 +1,4 @@
-"""Loading a log: its snapshot, the entries after it, and the proof that nothing is missing."""
+"""Loading a log: read its snapshot and the entries after it, and prove that none is missing."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ class Loading:
         state.begin_epoch(reader.epochs.start)
         return state
 
-    # The last id is asked for first: what is appended after that shows in the proof.
+    # The last id is read first: the proof notices every later append.
 
     async def _fold_proved(self, saved: SavedState) -> tuple[LastId, LogState]:
         return await asyncio.gather(self._streams.last_id(self._reader.key), self._fold(saved))
 
     async def _fold_unproved(self, saved: SavedState) -> tuple[LastId, LogState]:
-        """The same for a log that may have lost entries.
+        """Read the state of a log that may have lost entries.
 
         A snapshot that knows more than the log has ever had is of no use.
         """

@@ -1,4 +1,4 @@
-"""What a worker knows of a partition: a fold over its log. Pure: no I/O, no clock.
+"""The state of a partition: a fold over its log. Pure: no I/O, no clock.
 
 Everything here follows from the batch headers in the log, so any worker that has read the same
 entries has the same state, a restart rebuilds it, and a snapshot of it bounds how much has to be
@@ -246,7 +246,7 @@ class LogState:
         return (known.last_sequence + 1) % SEQUENCE_MODULUS
 
     def begin_epoch(self, start: int) -> None:
-        """The current leader epoch begins at `start`: nothing is before it that is not known."""
+        """The current leader epoch begins at `start`; every entry before it is known."""
         self.epoch_start = start
         self.end = max(self.end, start)
 
@@ -273,7 +273,7 @@ class LogState:
     def advance_by_marker(
         self, header: BatchHeader, end: EndMarker, offset: int, ahead: dict[int, Producer]
     ) -> Producer:
-        """The same for a marker. One of a newer epoch: sequence 0 is next."""
+        """`advance` for a marker. After one of a newer epoch sequence 0 is next."""
         known = ahead.get(header.producer_id) or self.producers.get(header.producer_id)
         number, epoch = end.coordinator_epoch, header.producer_epoch
         if known is None:
@@ -292,7 +292,7 @@ class LogState:
         producers: dict[int, Producer],
         steps: Iterable[TransactionStep] = (),
     ) -> None:
-        """An entry checked with `check` and `advance` is in the log."""
+        """Apply an entry of ours that was checked with `check` and `advance`."""
         if steps:
             self._follow(steps)
         self.end = end
@@ -313,7 +313,7 @@ class LogState:
                 transactions.end(producer_id, offset, commit=end.commit)
 
     def apply(self, blob: Buffer) -> None:
-        """An entry read from the log, which is right whatever it holds."""
+        """Apply an entry read from the log. It is not checked: it was before it was appended."""
         at, size = 0, len(blob)
         while at < size:
             header = read_header(blob, at)

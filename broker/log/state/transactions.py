@@ -6,7 +6,7 @@ consumers read. They skip aborted batches themselves; a Fetch lists the aborted 
 reach into what it returns.
 
 The newest aborted transactions are in memory, all of them in the store (`…:aborted`), where a
-snapshot of the fold leaves them: what is folded after a snapshot is found again by folding.
+snapshot leaves them: those that end after a snapshot are found again by reading the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OpenTransaction(NamedTuple):
 
 
 class LogTransactions:
-    """Of one log. Empty, and a few comparisons, as long as no producer is transactional."""
+    """The transactions of one log. Costs a few comparisons while no producer is transactional."""
 
     __slots__ = ("_saved_to", "aborted", "held_from", "open")
 
@@ -41,7 +41,7 @@ class LogTransactions:
         self._saved_to = 0  # those with a marker below it are in the store as well
 
     def stable_end(self, end: int) -> int:
-        """Of a log that ends at `end`."""
+        """The last stable offset of a log that ends at `end`."""
         for opened in self.open.values():
             return opened.first
         return end
@@ -99,7 +99,7 @@ class LogTransactions:
     # --- for a Fetch ---
 
     def aborted_within(self, offset: int, end: int) -> list[AbortedTransaction] | None:
-        """Those that reach into what is read from `offset` to `end`, by first offset.
+        """The aborted transactions that overlap `offset` to `end`, by first offset.
 
         None: some may be known to the store only.
         """
@@ -109,7 +109,7 @@ class LogTransactions:
 
 
 def overlapping(aborted: Iterable[AbortedTransaction], end: int) -> list[AbortedTransaction]:
-    """Of transactions in the order of their markers, those that begin below `end`."""
+    """Choose the transactions that begin below `end`; `aborted` is in the order of markers."""
     found = []
     for transaction in aborted:
         if transaction.first < end:

@@ -23,7 +23,7 @@ class LogView:
         self.clean = NOTHING_CLEANED
         # The end and size that readers see: as far as every replica of the store has the log. None,
         # without replicas: all of it.
-        self._shown: tuple[int, int] | None = None
+        self.shown: tuple[int, int] | None = None
         self.epochs = EPOCH_ZERO
 
     def __repr__(self) -> str:
@@ -32,12 +32,12 @@ class LogView:
     @property
     def end(self) -> int:
         """The high watermark: the end of what may be read."""
-        return self.state.end if self._shown is None else self._shown[0]
+        return self.state.end if self.shown is None else self.shown[0]
 
     @property
     def bytes_shown(self) -> int:
-        """Of everything ever appended."""
-        return self.state.size if self._shown is None else self._shown[1]
+        """The bytes below the high watermark, of everything ever appended."""
+        return self.state.size if self.shown is None else self.shown[1]
 
     @property
     def stable_end(self) -> int:
@@ -49,7 +49,7 @@ class LogView:
 
     @property
     def bytes_stable(self) -> int:
-        """Of everything ever appended, what is below the last stable offset."""
+        """The bytes below the last stable offset, of everything ever appended."""
         transactions = self.state.transactions
         if not transactions.open:
             return self.bytes_shown
@@ -57,16 +57,16 @@ class LogView:
 
     def hold_readers(self) -> None:
         """What is appended from now on is shown once replicas have it."""
-        if self._shown is None:
-            self._shown = (self.state.end, self.state.size)
+        if self.shown is None:
+            self.shown = (self.state.end, self.state.size)
 
     def show_readers(self, end: int, size: int) -> None:
-        if self._shown is not None and end > self._shown[0]:
-            self._shown = (end, size)
+        if self.shown is not None and end > self.shown[0]:
+            self.shown = (end, size)
 
     def release_readers(self) -> None:
         """There are no replicas to wait for."""
-        self._shown = None
+        self.shown = None
 
     @property
     def size(self) -> int:

@@ -80,11 +80,11 @@ class InFlightEntry(msgspec.Struct, eq=False):
     steps: tuple[TransactionStep, ...] = ()
 
     def begins_transaction(self, producer_id: int) -> None:
-        """With the batch that is added next."""
+        """The batch that is added next opens a transaction."""
         self.steps += (TransactionStep(producer_id, self.end, self.size),)
 
     def ends_transaction(self, producer_id: int, marker: EndMarker) -> None:
-        """With the marker that is added next."""
+        """The marker that is added next ends a transaction."""
         self.steps += (TransactionStep(producer_id, self.end, self.size, marker),)
 
     def add(self, append: Append, producer: Producer | None) -> None:
@@ -104,7 +104,7 @@ class InFlightEntry(msgspec.Struct, eq=False):
         self.appends.append(append)
 
     def seal(self) -> None:
-        """Ready to go: in one piece if small."""
+        """Nothing more is added: join the parts if they are small."""
         if len(self.parts) > 1 and self.size <= JOIN_LIMIT:
             self.parts = [b"".join(self.parts)]
 

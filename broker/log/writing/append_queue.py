@@ -1,9 +1,9 @@
-"""What waits to be appended to a log, and which of it goes into the next entry. No I/O.
+"""The queue of batches that wait to be appended, and the choice of the next entry. Pure.
 
-A batch is checked against the fold when it is its turn, and everything gathered before it counts:
-duplicates are acknowledged, bad ones refused. A transactional batch whose producer has no
-transaction open here is handed back, with everything behind it of the same producer, so that their
-coordinator can be asked; it comes back with the number of its transaction (joining.py).
+A batch is checked when its turn comes, against the state of the log and the batches gathered before
+it: duplicates are acknowledged, invalid batches refused. A transactional batch whose producer has
+no transaction open here leaves the queue, with every later batch of the same producer, until their
+coordinator has named the transaction (verification.py).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from moldau.broker.log.writing.failed_batches import SENT_AGAIN, FailedBatches
 from moldau.broker.log.writing.markers import MarkerAppend
 from moldau.broker.wire.batch import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
 
-ENTRY_LIMIT = 1 << 20  # what is gathered into one entry
+ENTRY_LIMIT = 1 << 20  # bytes gathered into one entry
 
 
 class AppendQueue:
-    """`acknowledge`: called with a duplicate and where it is; `hand_back`: with batches whose
-    coordinator has to be asked, in order."""
+    """`acknowledge` is called with a duplicate, its offset and its timestamp; `hand_back` with
+    batches of one producer, in order, whose coordinator has to be asked."""
 
     def __init__(
         self,
@@ -40,23 +40,23 @@ class AppendQueue:
         self.retries = FailedBatches(clock)
         self.wants_to_catch_up = False  # a refusal might be overturned by others' entries
 
-    def put_back(self, flight: InFlightEntry) -> None:
-        self.waiting.extendleft(reversed(flight.appends))
+    def put_back(self, entry: InFlightEntry) -> None:
+        self.waiting.extendleft(reversed(entry.appends))
 
-    def keep_markers(self, flight: InFlightEntry) -> bool:
-        """Put the markers of an entry back that a full store has refused, if it has any.
+    def keep_markers(self, entry: InFlightEntry) -> bool:
+        """Queue the markers of an entry again that a full store has refused. False: it has none.
 
-        They are needed most then: consumers stop at open transactions, and what is not consumed is
-        not removed. So they are sent in a way that succeeds even then.
+        Markers are needed most then: consumers stop at open transactions, and records that are not
+        consumed are not removed. They are sent again in a way that a full store accepts.
         """
-        markers = [append for append in flight.appends if isinstance(append, MarkerAppend)]
+        markers = [append for append in entry.appends if isinstance(append, MarkerAppend)]
         if markers:
-            flight.appends = [each for each in flight.appends if each not in markers]
+            entry.appends = [each for each in entry.appends if each not in markers]
             self.waiting.extendleft(reversed(markers))
         return bool(markers)
 
     def drop_given_up(self) -> None:
-        """Drop what clients stopped waiting for, and are sending again; not the newest."""
+        """Drop the batches that clients stopped waiting for, and send again; not the newest."""
         queue = self.waiting
         while queue[0].given_up and len(queue) > 1:
             self.retries.failed(queue.popleft().header)
@@ -78,27 +78,27 @@ class AppendQueue:
     def gather(self, state: LogState, epoch: int, *, only_markers: bool = False) -> InFlightEntry:
         """The next entry, perhaps empty."""
         queue = self.waiting
-        flight = InFlightEntry(state.end, state.end, epoch=epoch)
-        while queue and (not flight.parts or flight.size + len(queue[0].batch) <= ENTRY_LIMIT):
+        entry = InFlightEntry(state.end, state.end, epoch=epoch)
+        while queue and (not entry.parts or entry.size + len(queue[0].batch) <= ENTRY_LIMIT):
             append = queue.popleft()
             header = append.header
             if append.given_up:
                 self.retries.failed(header)
             elif header.attributes & CONTROL:
-                if not self._gather_marker(append, state, flight):
+                if not self._gather_marker(append, state, entry):
                     break
             elif only_markers:
                 queue.appendleft(append)
                 break
             elif header.producer_id == NO_PRODUCER_ID:
-                flight.add(append, None)
-            elif not self._gather_batch(append, state, flight):
+                entry.add(append, None)
+            elif not self._gather_batch(append, state, entry):
                 break
-        return flight
+        return entry
 
-    def _gather_batch(self, append: Append, state: LogState, flight: InFlightEntry) -> bool:
+    def _gather_batch(self, append: Append, state: LogState, entry: InFlightEntry) -> bool:
         """A batch with a producer id. False: it has to wait for the entry before it."""
-        header, ahead = append.header, flight.producers
+        header, ahead = append.header, entry.producers
         try:
             duplicate = state.check(header, ahead)
             if self.retries and duplicate is None:
@@ -116,16 +116,16 @@ class AppendQueue:
             append.done(self.retries.answer(header, refusal), -1, -1)
             return True
         if duplicate is not None:
-            return self._is_acknowledged(append, duplicate, flight)
-        producer = state.advance(header, flight.end, ahead)
-        if header.attributes & TRANSACTIONAL and producer.open_from == flight.end:
-            flight.begins_transaction(header.producer_id)
-        flight.add(append, producer)
+            return self._is_acknowledged(append, duplicate, entry)
+        producer = state.advance(header, entry.end, ahead)
+        if header.attributes & TRANSACTIONAL and producer.open_from == entry.end:
+            entry.begins_transaction(header.producer_id)
+        entry.add(append, producer)
         return True
 
-    def _is_acknowledged(self, append: Append, duplicate: Duplicate, flight: InFlightEntry) -> bool:
-        if duplicate.base_offset >= flight.base:
-            # Of a batch in this very entry: it succeeds or fails with it.
+    def _is_acknowledged(self, append: Append, duplicate: Duplicate, entry: InFlightEntry) -> bool:
+        if duplicate.base_offset >= entry.base:
+            # It repeats a batch of this very entry: both succeed or fail together.
             self.waiting.appendleft(append)
             return False
         # Wait for replicas again: the first reply may have been "too few".
@@ -159,10 +159,10 @@ class AppendQueue:
             self.waiting.extend(kept)
         return taken
 
-    def _gather_marker(self, append: Append, state: LogState, flight: InFlightEntry) -> bool:
+    def _gather_marker(self, append: Append, state: LogState, entry: InFlightEntry) -> bool:
         """False: the one that makes it superfluous is in this very entry."""
         assert isinstance(append, MarkerAppend)
-        producer_id, ahead = append.header.producer_id, flight.producers
+        producer_id, ahead = append.header.producer_id, entry.producers
         if refusal := append.refusal(state, ahead):
             append.done(refusal, -1, -1)
             return True
@@ -174,8 +174,8 @@ class AppendQueue:
             return True
         append.number_it(state, ahead)
         end = append.end
-        flight.ends_transaction(producer_id, end)
-        flight.add(append, state.advance_by_marker(append.header, end, flight.end, ahead))
+        entry.ends_transaction(producer_id, end)
+        entry.add(append, state.advance_by_marker(append.header, end, entry.end, ahead))
         return True
 
     def _may_be_mistaken(self, append: Append, refusal: KafkaError) -> bool:

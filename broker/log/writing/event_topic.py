@@ -43,7 +43,7 @@ class EventTopic:
         self._is_failing = False
 
     def put(self, key: str | None, document: dict[str, Any], now_ms: int) -> bool:
-        """False: dropped."""
+        """Queue a document. False: it was dropped."""
         if len(self.queue) >= MAX_QUEUED:
             self._dropped += 1
             return False
@@ -52,7 +52,7 @@ class EventTopic:
         return True
 
     async def flush(self, now_ms: int) -> None:
-        """Append what is queued, once. What cannot be written stays queued."""
+        """Append the queued documents, in one try. Those that cannot be written stay queued."""
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             logger.warning("%d events for %s were dropped: too many", dropped, self.name)

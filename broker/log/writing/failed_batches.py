@@ -5,9 +5,9 @@ makes librdkafka begin a new producer epoch for all of its partitions: whatever 
 send again, and may be in a log already, is then stored twice. So the later batch gets a retriable
 error as well, and comes again behind the first.
 
-In a log that lost nothing the fold refuses what skips a sequence. Where batches may be lost, or a
-producer is unknown, it accepts any later one (see state.py), and the retry of the first would be
-out of order for good: that is refused here.
+In a log that lost nothing the state refuses a batch that skips a sequence. Where batches may be
+lost, or a producer is unknown, it accepts any later one (see state/log_state.py), and the retry of
+the first would be out of order for good: that is refused here.
 
 A producer that has given a batch up does not send it again: after a while what skips it is out of
 order.
@@ -41,7 +41,7 @@ class Failed(NamedTuple):
 
 
 class FailedBatches:
-    """Of one log: the first batch that failed, of each producer. Empty as long as none does."""
+    """The first batch of each producer that failed in one log. Empty as long as none has."""
 
     __slots__ = ("_clock", "_first")
 
@@ -73,7 +73,7 @@ class FailedBatches:
         self._first.pop(header.producer_id, None)
 
     def answer(self, header: BatchHeader, refusal: KafkaError) -> KafkaError:
-        """What the producer of a batch that is refused gets."""
+        """The error that the producer of a refused batch gets."""
         out_of_order = refusal.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and self.awaits_one_before(header):
             text = f"{refusal}; send it again behind the batch that failed before it"

@@ -63,8 +63,8 @@ class MarkerAppend(Append):
         return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
 
     def number_it(self, state: LogState, ahead: dict[int, Producer]) -> None:
-        """An administrator's ends what is there, under the number that is there: the marker that
-        the coordinator may still send is not kept out by it."""
+        """An administrator's marker gets the number of the producer's last ended transaction, so
+        that it does not keep out the marker that the coordinator may still send."""
         marker = self.marker
         if marker.number == ADMINISTRATORS:
             known = ahead.get(marker.producer_id) or state.producers.get(marker.producer_id)

@@ -1,7 +1,7 @@
-"""Offsets reserved ahead of need: no append of this worker goes beyond what is confirmed.
+"""Offsets reserved ahead of need: a worker appends only below its confirmed reservation.
 
-What a store that lost its tail still has includes the reservation, as that was confirmed before
-anything was appended under it. So no offset at or above the largest reservation of a log was ever
+A store that lost its tail still has the reservation, because that was confirmed before anything was
+appended under it. So no offset at or above the largest reservation of a log was ever
 given out, and a new epoch can begin there.
 """
 
@@ -21,7 +21,8 @@ class Reserves(Protocol):
 
 
 class Reservation:
-    """Of one log and worker: offsets below `ceiling` are usable, at `extend_at` more are needed."""
+    """The offsets of one log that this worker may use: those below `ceiling`. More are reserved
+    when the log reaches `extend_at`."""
 
     __slots__ = ("_at", "_end", "_extending", "_key", "_store", "ceiling", "extend_at")
 
@@ -32,7 +33,7 @@ class Reservation:
         self.loaded(0, 0)
 
     def loaded(self, ceiling: int, end: int) -> None:
-        """The log was loaded: what an earlier process of this worker had reserved is usable."""
+        """The log was loaded, with the reservation of an earlier process of this worker."""
         self.ceiling = ceiling
         self.extend_at = ceiling - self._store.least_reserved // 2
         self._end, self._at = end, asyncio.get_running_loop().time()

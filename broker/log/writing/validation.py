@@ -1,7 +1,7 @@
 """Validation of a batch before it is appended: Kafka's checks, in Kafka's order.
 
 The header is enough for most of it. With `moldau.batch.validation=full`, the default, the batch is
-unpacked and its records are checked too, so that none is stored that consumers could not read. A
+unpacked and its records are checked too, so that every stored record can be read by consumers. A
 compacted topic (every record needs a key) and a topic with a codec of its own (recompression) need
 the records in any case.
 
@@ -201,7 +201,7 @@ def _check_header(
 
 
 def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> None:
-    """From the header, where records are not looked at: its first is taken for the smallest."""
+    """Check the timestamps in the header, taking the first for the smallest."""
     if config.log_append_time or header.max_timestamp == NO_TIMESTAMP:
         return
     if header.max_timestamp - now_ms > config.timestamp_after_max_ms:
@@ -265,7 +265,7 @@ def _look_inside(
 
 
 def _check_to_be_stamped(header: BatchHeader, payload: bytes) -> None:
-    """Of a topic with LogAppendTime: timestamps of records do not count."""
+    """Check a batch that gets the broker's timestamp: those of its records do not count."""
     check_records(header.record_count, payload)
     if header.attributes & LOG_APPEND_TIME:
         text = "producers must not set the timestamp type LogAppendTime"
@@ -309,7 +309,7 @@ def _check_each_timestamp(
 def _as_stored(
     batch: memoryview | bytearray, header: BatchHeader, payload: bytes, config: TopicConfig
 ) -> Admitted:
-    """With keys if the topic is compacted, and compressed as the topic asks."""
+    """Require keys if the topic is compacted, and recompress the batch as the topic asks."""
     header = checked_header(batch)
     if config.compact and (keyless := keyless_records(header, payload, MAX_REPORTED)):
         raise RecordsRefused(

@@ -1,9 +1,10 @@
-"""Batches that wait until their coordinator has said which transaction they are part of.
+"""Transactional batches that wait until their coordinator has named their transaction.
 
 A transactional batch is appended right away while its producer has a transaction open in the log.
-Otherwise the log hands it back, with everything of the producer that is queued behind it, and what
-arrives meanwhile waits here as well: the batches of a producer stay in order, and other producers
-are not held up. The answer is the number of the transaction, with which they go back to the log.
+Otherwise the writer hands it over, with every batch of the producer that is queued behind it, and
+later ones wait here as well: the batches of a producer stay in order, and other producers are not
+held up. The coordinator answers with the number of the transaction, and the batches go back to the
+writer's queue.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class VerifyingLog(Protocol):
 
 
 class PendingVerification:
-    """Of one log."""
+    """The batches of one log that wait."""
 
     def __init__(
         self, coordinators: Verifies, topic: str, partition: int, log: VerifyingLog

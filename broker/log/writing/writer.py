@@ -201,13 +201,14 @@ class PartitionWriter(LogFollower):
         shown: Callable[[int], None] | None = None
         if replicas:
             shown = partial(self._replicated, state.end, state.size)
-        else:
+        elif view.shown is not None:
             view.release_readers()
         acknowledge(self._replication, entry.appends, self._queue.retries.failed, shown=shown)
         if entry.end > self._reservation.extend_at:
             self._effects.reserve(entry.end)
         self._go_on()
-        self._waiters.wake()
+        if self._waiters.waiting:
+            self._waiters.wake()
 
     def _acknowledge_duplicate(self, append: Append, base_offset: int, timestamp: int) -> None:
         failed = self._queue.retries.failed

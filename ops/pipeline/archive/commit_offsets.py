@@ -1,6 +1,6 @@
 """Commits what the lake holds to the broker, which may then trim it.
 
-The offsets are those of a reserved consumer group: see broker/log/archived.py.
+The offsets are those of a reserved consumer group: see broker/log/keeping/archived.py.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ async def test_a_pass_that_slept_through_its_lease_changes_nothing(
         assert not await slow.run()
         monkeypatch.undo()
         await slow.log.load_start()
-        assert slow.log.reader.view == quick.log.reader.view
+        assert slow.log.reader.layout == quick.log.reader.layout
         check_size(slow.log, store)
         newest = {"key-0": (4, "4"), "key-1": (5, "5")}
         assert contents(await read_on(slow.log, slow.log.start)) == newest
