@@ -40,10 +40,9 @@ from moldau.broker.handlers.private.record_counts import RecordCounts
 from moldau.broker.handlers.private.record_times import RecordTimes
 from moldau.broker.handlers.private.stream_views import StreamViews
 from moldau.broker.handlers.private.visible_names import Visibility
-from moldau.broker.log.compaction import Compaction
+from moldau.broker.log.keeping.compaction import Compaction
+from moldau.broker.log.keeping.maintenance import Maintenance
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.maintenance import Maintenance
-from moldau.broker.log.topics import Topic, Topics
 from moldau.broker.logging_setup import LogLevels
 from moldau.broker.metrics.access_counters import FAILURE, SUCCESS
 from moldau.broker.metrics.document import Family
@@ -72,6 +71,7 @@ from moldau.broker.settings.static_config import connection_limits
 from moldau.broker.store.store import Store
 from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.log_integrity import LogIntegrity
+from moldau.broker.topics.topics import Topic, Topics
 
 
 @dataclass
@@ -261,7 +261,7 @@ def _connect(parts: Parts) -> None:
     topics.on_removed.append(parts.upkeep.topic_removed)
 
     # A group is stored, or commits offsets: logs of native topics follow its members.
-    groups.on_stored = logs.readership.stored
+    groups.on_stored = logs.group_assignments.stored
     groups.transactional.on_committed = logs.offsets_committed
     groups.transactional.when_replicated = partial(store.replication.within, REPLICATED_WITHIN_S)
     if parts.group_events is not None:

@@ -22,7 +22,6 @@ from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
 from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topic, Topics
 from moldau.broker.logging_setup import LogLevels
 from moldau.broker.metrics.access_counters import AccessCounters
 from moldau.broker.placement import leader_of
@@ -32,6 +31,7 @@ from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.processes import Endpoint, WorkerSettings
 from moldau.broker.settings.static_config import connection_limits
 from moldau.broker.store.store import Store
+from moldau.broker.topics.topics import Topic, Topics
 
 
 class Parked(Protocol):

@@ -61,7 +61,7 @@ class ChangeFeed:
         elif change.kind == loggers.CHANGE:
             loggers.apply(self._broker, change)
         elif change.kind == "members":
-            await self._logs.readership.refresh(change.name)
+            await self._logs.group_assignments.refresh(change.name)
         else:
             topic = self._topics.get(change.name)
             if topic is not None and change.partition < topic.partitions:
@@ -112,7 +112,7 @@ class ChangeFeed:
         """Load topics, and what the store knows of their logs. Raises StoreFault."""
         await self._topics.load()
         await self._logs.leader_epochs.load()
-        await self._logs.readership.load()
+        await self._logs.group_assignments.load()
         self._logs.checked.begin()
 
     async def _check_contents(self) -> None:

@@ -13,7 +13,7 @@
                             count without a name is of everything beyond the limit
            events_dropped   count: the store was too slow, or unavailable
 
-Writing is off the request path (log/event_topic.py): the topic may lose events, the log has them
+Writing is off the request path (see EventTopic): the topic may lose events, the log has them
 all.
 """
 
@@ -26,14 +26,14 @@ from typing import Any
 
 import msgspec
 
-from moldau.broker.log.event_topic import EventTopic
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import AUDIT, Topics
+from moldau.broker.log.writing.event_topic import EventTopic
 from moldau.broker.security.identity import Identity
 from moldau.broker.security.repeat_counter import RepeatCounter
 from moldau.broker.security.resources import Operation, ResourceType
 from moldau.broker.security.tokens import Token
 from moldau.broker.settings.kafka import BrokerConfig
+from moldau.broker.topics.topics import AUDIT, Topics
 
 logger = logging.getLogger("moldau.audit")
 

@@ -10,7 +10,7 @@ from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.coordinator.runtime.runtime import Spawn
 from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.topics.topics import Topic, Topics
 
 logger = logging.getLogger("moldau.worker")
 

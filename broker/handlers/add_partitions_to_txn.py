@@ -23,9 +23,9 @@ from moldau.broker.handlers.details.authorization import (
     is_cluster_denied,
     is_denied,
 )
-from moldau.broker.log.topics import INTERNAL
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import INTERNAL
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -18,10 +18,10 @@ from moldau.broker.handlers.details.authorization import (
     is_cluster_hidden,
     is_hidden,
 )
-from moldau.broker.log.topics import INTERNAL
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.settings.kafka import ConfigEntry, describe_topic
+from moldau.broker.topics.topics import INTERNAL
 from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -6,9 +6,9 @@ from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for
 from moldau.broker.handlers.details.authorization import TOPIC, TOPIC_DENIED, is_denied
 from moldau.broker.handlers.details.lookup import Found, current_log, find_topics
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

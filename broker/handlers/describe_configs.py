@@ -18,7 +18,6 @@ from moldau.broker.handlers.details.configs import (
     check_access,
     fill_error,
 )
-from moldau.broker.log.topics import check_name
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.settings.kafka import (
@@ -28,6 +27,7 @@ from moldau.broker.settings.kafka import (
     describe_group,
     describe_topic,
 )
+from moldau.broker.topics.topics import check_name
 from moldau.broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

@@ -11,9 +11,9 @@ import logging
 from moldau.broker.broker import Broker
 from moldau.broker.errors import MoldauError, StoreFault, StoreRefused, code_for
 from moldau.broker.handlers.details.authorization import CLUSTER_DENIED, is_cluster_denied
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

@@ -12,9 +12,9 @@ from moldau.broker.handlers.details.authorization import (
     operations,
 )
 from moldau.broker.handlers.details.lookup import NO_LEADER, find_topics, raise_fault
-from moldau.broker.log.topics import INTERNAL, Topic, check_name
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import INTERNAL, Topic, check_name
 from moldau.broker.wire.messages.describe_topic_partitions import (
     CursorInResponse,
     DescribeTopicPartitionsRequest,

@@ -13,9 +13,9 @@ from moldau.broker.handlers.details.authorization import (
     is_cluster_denied,
 )
 from moldau.broker.handlers.details.lookup import find_topics, raise_fault
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,

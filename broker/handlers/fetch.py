@@ -16,10 +16,10 @@ from moldau.broker.errors import ErrorCode, StoreFault, read_code_for
 from moldau.broker.handlers.details.authorization import TOPIC, TOPIC_DENIED, log_denial
 from moldau.broker.handlers.details.delayed_fetch import READ_COMMITTED, DelayedFetch, PartitionRead
 from moldau.broker.handlers.details.lookup import unknown_topic
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.store_loss.epochs import UNDEFINED
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,

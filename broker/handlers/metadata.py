@@ -22,9 +22,9 @@ from moldau.broker.handlers.details.authorization import (
     operations,
 )
 from moldau.broker.handlers.details.lookup import NO_LEADER, Found, raise_fault
-from moldau.broker.log.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import INTERNAL, NEVER_TOPICS, Topic, check_name
 from moldau.broker.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

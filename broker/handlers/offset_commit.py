@@ -17,9 +17,9 @@ from moldau.broker.handlers.details.authorization import (
     TOPIC_DENIED,
     is_denied,
 )
-from moldau.broker.log.topics import Topic
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,

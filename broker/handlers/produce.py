@@ -24,10 +24,10 @@ from moldau.broker.handlers.details.authorization import (
 )
 from moldau.broker.handlers.details.produce_many import ProduceCall
 from moldau.broker.handlers.details.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
-from moldau.broker.log.admission import UnpacksLarge
-from moldau.broker.log.topics import INTERNAL, Topic
+from moldau.broker.log.writing.validation import UnpacksLarge
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import INTERNAL, Topic
 from moldau.broker.wire.messages.produce import ProduceRequest
 from moldau.broker.wire.schema import NO_UUID
 

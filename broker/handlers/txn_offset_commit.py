@@ -22,10 +22,10 @@ from moldau.broker.handlers.details.authorization import (
     is_denied,
 )
 from moldau.broker.handlers.details.lookup import Found, find_topics, raise_fault
-from moldau.broker.log.topics import Topic
 from moldau.broker.placement import slot_of
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition
 from moldau.broker.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,

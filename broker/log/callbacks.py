@@ -1,4 +1,4 @@
-"""From callbacks to coroutines."""
+"""Waiting for a callback in a coroutine."""
 
 from __future__ import annotations
 

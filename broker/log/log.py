@@ -1,4 +1,4 @@
-"""What a partition's log offers, whatever keeps it: the interface handlers are written against.
+"""The interface of a partition's log, which handlers are written against.
 
 `PartitionLog` (partition.py) keeps Kafka's record batches; `NativeLog` (native/log.py) is a stream
 that Redis applications write and read as well. No caller asks which of them it has.
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 from moldau.broker.errors import Callback, ErrorCode, KafkaError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.flight import Append
-from moldau.broker.log.markers import Marker
-from moldau.broker.log.state import Producer
-from moldau.broker.log.waiters import Waiters
+from moldau.broker.log.reading.waiters import Waiters
+from moldau.broker.log.state.log_state import Producer
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.markers import Marker
 from moldau.broker.metrics.log_counters import TopicCounters
 from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig
@@ -65,24 +65,12 @@ class FetchReader(Protocol):
         """
 
     def read_store(self, offset: int, limit: int, *, at_least_one: bool, done: ReadDone) -> None:
-        """The same from the store."""
-
-
-class Replica(Protocol):
-    """What this worker knows of a log, and how it finds out the rest."""
-
-    @property
-    def is_loaded(self) -> bool: ...
-    def look(self) -> None: ...
-    def received(self, entries: list[Any]) -> None: ...
-    def when_loaded(self, done: Completion) -> None: ...
-    def when_current(self, done: Completion) -> None: ...
+        """`read_tail` from the store."""
 
 
 class Log(ABC):
     """One partition."""
 
-    replica: Replica
     is_gone = False  # the topic was deleted
 
     def __init__(self, topic: str, partition: int, key: bytes) -> None:
@@ -97,7 +85,7 @@ class Log(ABC):
 
     @property
     def epochs(self) -> Epochs:
-        """Of a log that is loaded. A native log has none: its offsets are what its stream has."""
+        """The leader epochs of a log that is loaded. A native log is always in epoch 0."""
         return EPOCH_ZERO
 
     @property
@@ -127,7 +115,7 @@ class Log(ABC):
         """The log end offset, as far as this worker knows."""
 
     def bounds(self) -> Bounds:
-        """Of a log without transactions, in which all that is in the store is committed."""
+        """The bounds of a log without transactions, in which every stored record is committed."""
         end = self.end
         return self.start, end, end, end
 
@@ -148,14 +136,14 @@ class Log(ABC):
 
     @property
     def bytes_stable(self) -> int:
-        """The same below the last stable offset, for read_committed."""
+        """`bytes_known` below the last stable offset, for read_committed."""
         return self.bytes_known
 
     # --- keeping up with other writers ---
 
     @property
-    def is_loaded(self) -> bool:
-        return self.replica.is_loaded
+    @abstractmethod
+    def is_loaded(self) -> bool: ...
 
     @property
     @abstractmethod
@@ -174,25 +162,25 @@ class Log(ABC):
     def untailed(self) -> None:  # noqa: B027
         """The watcher does not tail the stream any more."""
 
+    @abstractmethod
     def received(self, entries: list[Any]) -> None:
         """Entries from the watcher, in the form that `tail_with` asked for."""
-        self.replica.received(entries)
 
+    @abstractmethod
     def look(self) -> None:
         """Others may have appended: find out."""
-        self.replica.look()
 
     def store_changed(self) -> None:
-        """The store may have lost entries: what is known of the log does not count any more."""
+        """The store may have lost entries: forget what is known of the log."""
         self.look()
 
+    @abstractmethod
     def when_loaded(self, done: Completion) -> None:
         """Call `done` once the bounds are known at all; at once when they are."""
-        self.replica.when_loaded(done)
 
+    @abstractmethod
     def when_current(self, done: Completion) -> None:
         """Call `done` once everything that is in the log now is known of."""
-        self.replica.when_current(done)
 
     async def current(self) -> None:
         """`when_current` as a coroutine."""
@@ -218,7 +206,7 @@ class Log(ABC):
         done(None)
 
     def can_read(self, offset: int, client: FetchClient) -> bool:
-        """Can this client be served at `offset` right away, from what is known of the log?"""
+        """Can this client be served at `offset` right away?"""
         return self.is_watched and self.is_loaded and offset <= self.end
 
     def when_readable(self, offset: int, client: FetchClient, done: Completion) -> None:
@@ -270,7 +258,7 @@ class Log(ABC):
         return self.epochs.count(self.start, self.end), self.records_known
 
     async def count_from(self, wanted: Sequence[tuple[str, int]], budget: CountBudget) -> Counts:
-        """For groups and the offsets they have committed: how many records follow."""
+        """How many records follow each offset; `wanted`: groups and the offsets they committed."""
         await self.current()
         return [self.epochs.count(max(offset, self.start), self.end) for _, offset in wanted]
 
@@ -295,7 +283,7 @@ class Log(ABC):
     # --- consumer groups, where Redis shows them ---
 
     async def pending(self) -> dict[str, int]:
-        """By group, what was delivered to it and is not committed."""
+        """The number of entries that each group was given and has not committed."""
         return {}
 
     def offset_committed(self, group_id: str, offset: int) -> None:  # noqa: B027

@@ -10,17 +10,16 @@ from typing import Any, Protocol
 
 from moldau.broker.errors import ErrorCode, StoreFault, StoreFull
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
-from moldau.broker.log.archived import Archived
-from moldau.broker.log.joining import Joined
+from moldau.broker.log.keeping.archived import Archived
+from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.log import Log
+from moldau.broker.log.native.group_assignments import GroupAssignments
 from moldau.broker.log.native.log import NativeLog
-from moldau.broker.log.native.readership import Readership
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.read_ahead import ReadAhead
-from moldau.broker.log.retention import Retention
-from moldau.broker.log.tail import TailCache
-from moldau.broker.log.topics import Topic, Topics
-from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.log.reading.read_ahead import ReadAhead
+from moldau.broker.log.reading.tail import TailCache
+from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.writing.verification import Verified
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.placement import leader_of
 from moldau.broker.store import keys, resp
@@ -29,6 +28,7 @@ from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.checked_logs import CheckedLogs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
 from moldau.broker.store_loss.log_integrity import LogIntegrity
+from moldau.broker.topics.topics import Topic, Topics
 from moldau.broker.txn.record import TxnPartition
 
 logger = logging.getLogger("moldau.log")
@@ -43,7 +43,7 @@ class Enlistment(Protocol):
 
     def enlist(
         self, transactional_id: str, producer_id: int, producer_epoch: int, place: TxnPartition,
-        *, verify_only: bool, done: Joined,
+        *, verify_only: bool, done: Verified,
     ) -> None:  # fmt: skip
         """Call `done` with the number of the transaction, once the place is durably part of it."""
 
@@ -79,8 +79,8 @@ class Logs:
         self.leader_epochs = LeaderEpochs(store.epochs, store.topics)
         integrity.on_epoch = self.leader_epochs.raised
         self.checked = CheckedLogs(topics, self, integrity, self.leader_epochs)
-        self.readership = Readership(topics, store.topics, store.native)
-        self.readership.on_changed = self._group_changed
+        self.group_assignments = GroupAssignments(topics, store.topics, store.native)
+        self.group_assignments.on_changed = self._group_changed
         self._logs: dict[tuple[bytes, int], Log] = {}  # by topic id and partition
         self._by_key: dict[bytes, list[Log]] = {}  # several native topics may share a stream
         self._partition_logs: dict[tuple[bytes, int], PartitionLog] = {}
@@ -104,7 +104,7 @@ class Logs:
         return found
 
     def partition_log(self, topic: Topic, partition: int) -> PartitionLog:
-        """The same, of a topic that is not native."""
+        """The log of a partition of an ordinary topic."""
         place = (topic.topic_id, partition)
         found = self._partition_logs.get(place)
         if found is None:
@@ -183,9 +183,9 @@ class Logs:
 
     # --- transactions ---
 
-    def join(
+    def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int,
-        topic: str, partition: int, *, verify_only: bool, done: Joined,
+        topic: str, partition: int, *, verify_only: bool, done: Verified,
     ) -> None:  # fmt: skip
         """Ask a coordinator for the transaction that a batch of a log is part of."""
         found = self._topics.get(topic)
@@ -243,9 +243,9 @@ class Logs:
     def store_changed(self) -> None:
         """The store may have lost entries: no log counts on what it knew (see log_integrity.py)."""
         known = [
-            (log.key, log.replica.known_end)
+            (log.key, log.writer.known_end)
             for log in self._partition_logs.values()
-            if log.replica.known_end.end
+            if log.writer.known_end.end
         ]
         self.integrity.begin(known)
         self.replication.store_changed()
@@ -268,7 +268,7 @@ class Logs:
         return self._topics.broker.get_int("producer.id.expiration.ms")
 
     def store_full(self, fault: StoreFull) -> None:
-        """Loud, but not once per request."""
+        """Log that the store is full, at most every few seconds."""
         self.counters.refused_full += 1
         now = time.monotonic()
         if now - self._last_full_line >= FULL_LOG_EVERY_S:
@@ -294,10 +294,10 @@ class Logs:
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.1)):
                 for log in self._partition_logs.values():
-                    if log.is_loaded and log.replica.has_unsaved_entries:
-                        await log.replica.save_snapshot()
+                    if log.is_loaded and log.writer.entries_unsaved:
+                        await log.save_snapshot()
                     if not self.integrity.is_kept:
-                        await log.appender.release()
+                        await log.shell.release()
         except (TimeoutError, StoreFault) as fault:
             logger.warning("not every snapshot was saved: %s", fault)
         self.checked.close()

@@ -1,19 +1,17 @@
 """The log of an ordinary partition: Kafka's record batches in a Redis stream.
 
-Put together from a reader (reader.py), an appender (appender.py) and its replica of the log's state
-(replica.py); this module is their common face, the `Log` that handlers use.
+A reader (reading/reader.py), a writer (writing/writer.py) and the writer's shell, as the `Log` that
+handlers use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
 
-from moldau.broker.log import timestamps
-from moldau.broker.log.appender import AppenderHost, LogAppender
 from moldau.broker.log.callbacks import Completion
-from moldau.broker.log.committed import CommittedReader
-from moldau.broker.log.flight import Append
+from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.log import (
     AbortedFound,
     Bounds,
@@ -22,21 +20,24 @@ from moldau.broker.log.log import (
     Log,
     OffsetAndTimestamp,
 )
-from moldau.broker.log.markers import Marker, MarkerAppend
-from moldau.broker.log.read_ahead import ReadAhead
-from moldau.broker.log.reader import LogReader
-from moldau.broker.log.replica import NOT_LOADED, LogReplica
-from moldau.broker.log.retention import Retention
-from moldau.broker.log.state import Producer
-from moldau.broker.log.tail import Tail
-from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.log.reading import timestamps
+from moldau.broker.log.reading.committed import CommittedReader
+from moldau.broker.log.reading.read_ahead import ReadAhead
+from moldau.broker.log.reading.reader import LogReader
+from moldau.broker.log.reading.tail import Tail
+from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.state.log_state import Producer
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.markers import Marker, MarkerAppend
+from moldau.broker.log.writing.phases import NOT_LOADED
+from moldau.broker.log.writing.shell import WriterHost, WriterShell
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.epochs import Epochs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
 
 
-class LogHost(AppenderHost, Protocol):
+class LogHost(WriterHost, Protocol):
     """What a log needs of the worker it lives in."""
 
     retention: Retention
@@ -49,8 +50,6 @@ class LogHost(AppenderHost, Protocol):
 class PartitionLog(Log):
     """`wake`: the command that notifies the leader of an append; None when this worker leads."""
 
-    replica: LogReplica
-
     def __init__(
         self, host: LogHost, topic: str, partition: int, key: bytes, tail: Tail, wake: bytes | None
     ) -> None:
@@ -62,8 +61,8 @@ class PartitionLog(Log):
         )
         self.reader.on_epoch = self._epoch_found
         self.committed = CommittedReader(self.reader, host.streams)
-        self.appender = LogAppender(host, self.reader, self.waiters, wake, self.gone)
-        self.replica = self.appender.replica
+        self.shell = WriterShell(host, self.reader, self.waiters, wake, self.gone)
+        self.writer = self.shell.writer
 
     @property
     def epochs(self) -> Epochs:
@@ -74,7 +73,7 @@ class PartitionLog(Log):
         return self.reader.epochs.current
 
     def _epoch_found(self) -> None:
-        """In the state of the log. Who began it may have died before it was announced."""
+        """An epoch was found in the store. Whoever began it may have died before announcing it."""
         epoch, known = self.leader_epoch, self._host.leader_epochs
         if known.of(self.key) < epoch:
             self._host.spawn(known.raised(self.topic, self.partition, self.key, epoch))
@@ -115,6 +114,22 @@ class PartitionLog(Log):
     # --- keeping up with other workers ---
 
     @property
+    def is_loaded(self) -> bool:
+        return self.writer.is_loaded
+
+    def received(self, entries: list[Any]) -> None:
+        self.writer.received(entries)
+
+    def look(self) -> None:
+        self.writer.look()
+
+    def when_loaded(self, done: Completion) -> None:
+        self.writer.when_loaded(done)
+
+    def when_current(self, done: Completion) -> None:
+        self.writer.when_current(done)
+
+    @property
     def is_watched(self) -> bool:
         if self._is_led:
             return True  # other workers wake the leader
@@ -126,7 +141,7 @@ class PartitionLog(Log):
         return True
 
     def store_changed(self) -> None:
-        self.appender.store_changed()
+        self.writer.store_changed()
 
     async def loaded(self) -> None:
         if not self.is_loaded:
@@ -138,10 +153,10 @@ class PartitionLog(Log):
     # --- appending ---
 
     def append(self, append: Append) -> None:
-        self.appender.append(append)
+        self.writer.append(append)
 
     def write_marker(self, marker: Marker, done: Completion) -> None:
-        self.appender.append(MarkerAppend(marker, done))
+        self.writer.append(MarkerAppend(marker, time.time_ns() // 1_000_000, done))
 
     def transactions_left_open(self) -> set[int]:
         """The producers of those that were open when the current leader epoch began."""
@@ -151,19 +166,19 @@ class PartitionLog(Log):
 
     @property
     def is_busy(self) -> bool:
-        return self.appender.is_busy
+        return self.writer.is_busy
 
     def gone(self) -> None:
         self.is_gone = True
         self.reader.drop_cursors()
-        self.appender.gone()
+        self.writer.gone()
 
     # --- reading ---
 
     def can_read(self, offset: int, client: FetchClient) -> bool:
         return (
             (self._is_led or self.is_watched)
-            and self.replica.phase not in NOT_LOADED
+            and self.writer.phase not in NOT_LOADED
             and offset <= self.reader.state.end
         )
 
@@ -192,9 +207,16 @@ class PartitionLog(Log):
 
     # --- removing ---
 
+    async def save_snapshot(self) -> None:
+        await self.shell.save_snapshot()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Work in the background that outlives the caller."""
+        self._host.spawn(work)
+
     async def delete_before(self, offset: int) -> int:
-        return await self._host.retention.delete_before(self.replica, offset)
+        return await self._host.retention.delete_before(self, offset)
 
     async def enforce_retention(self, config: TopicConfig, now_ms: int) -> None:
         await self.loaded()
-        await self._host.retention.enforce(self.replica, config, now_ms)
+        await self._host.retention.enforce(self, config, now_ms)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.broker.topics.topics import GROUP_EVENTS
 from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition
 from moldau.ops.client.reading import OffsetOutOfRange, read
 from moldau.ops.operations.group_history import Event, parse, since

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from moldau.broker.log.native.ids import parse
 from moldau.broker.private.stream_views import GroupView, PendingView, StreamView
+from moldau.broker.store.stream_ids import parse
 from moldau.ops.console.index import TopicGroup
 
 YEAR_2001_MS = 978_307_200_000  # ids below it were chosen by hand and are no times

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from moldau.broker.log.archived import ARCHIVE_GROUP
+from moldau.broker.log.keeping.archived import ARCHIVE_GROUP
 from moldau.broker.metrics.document import (
     Family,
     HistogramSample,

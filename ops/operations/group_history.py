@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.broker.topics.topics import GROUP_EVENTS
 from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition
 from moldau.ops.client.reading import OffsetOutOfRange, read
 

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from moldau.broker.errors import KafkaError
-from moldau.broker.log.state import LogState
+from moldau.broker.log.state.log_state import LogState
 from moldau.broker.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

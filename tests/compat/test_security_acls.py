@@ -14,7 +14,6 @@ import msgspec
 import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
-from moldau.broker.log.topics import AUDIT
 from moldau.broker.security.acl import Acl
 from moldau.broker.security.resources import (
     CLUSTER_NAME,
@@ -23,6 +22,7 @@ from moldau.broker.security.resources import (
     Permission,
     ResourceType,
 )
+from moldau.broker.topics.topics import AUDIT
 from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.brokers.running import Broker, wait_until

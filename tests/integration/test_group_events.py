@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.broker.topics.topics import GROUP_EVENTS
 from tests.support.brokers.moldau_cli import Cli
 from tests.support.brokers.running import Broker, wait_until
 from tests.support.pipeline.spark import create_topic, produce

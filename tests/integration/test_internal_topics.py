@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.log.topics import GROUP_EVENTS, INTERNAL, NEVER_TOPICS
+from moldau.broker.topics.topics import GROUP_EVENTS, INTERNAL, NEVER_TOPICS
 from moldau.broker.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.broker.wire.messages.fetch import FetchRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest, MetadataRequestTopic

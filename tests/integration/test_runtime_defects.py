@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import pytest
 import redis
-from tests.support.redis_server import RedisServer
 
 from moldau.broker.coordinator.runtime import recovery
 from moldau.broker.coordinator.runtime.runtime import Runtime
@@ -27,7 +26,8 @@ from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.txn.effects import InitAnswer
 from moldau.broker.txn.record import TxnState
 from moldau.broker.txn.transaction import Transaction
-from tests.support import group_shell, txn_shell
+from tests.support.drivers import group_shell, txn_shell
+from tests.support.stores.redis_server import RedisServer
 
 NAME, OTHER = "app: one", "app: two"
 NONE = ErrorCode.NONE

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from moldau.broker.log.archived import ARCHIVE_GROUP
+from moldau.broker.log.keeping.archived import ARCHIVE_GROUP
 from moldau.ops.client import ClientError
 from moldau.ops.pipeline.archive.archiver import Archiver, ArchiveSettings, archiver_lock
 from moldau.ops.pipeline.errors import DataLoss, PipelineError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.broker.topics.topics import GROUP_EVENTS
 from moldau.ops.pipeline.lake.tables import Lake
 from moldau.ops.pipeline.report.data import Gap, Pause, Report, bucket_width_ms, compute, lag_at
 from moldau.ops.pipeline.report.page import render

@@ -13,7 +13,7 @@ from moldau.broker.group.effects import Assign, Resolve
 from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from moldau.broker.group.groups import Groups
 from moldau.broker.group.topics import TopicFacts, TopicIdPartition, TopicLookup
-from moldau.broker.log.topics import Topic, Topics
+from moldau.broker.topics.topics import Topic, Topics
 
 
 class AssignmentJobs:

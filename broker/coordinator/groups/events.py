@@ -15,7 +15,7 @@
                                 before they were moved or removed while the group had no members
            events_dropped       count, of any kind, because the store was slow or unavailable
 
-Off the request path (log/event_topic.py): a task appends what has gathered, at most once a second.
+Off the request path (see EventTopic): a task appends what has gathered, at most once a second.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import Any
 from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.group.effects import MemberChanged, StateChanged
 from moldau.broker.group.states import REBALANCING, GroupState
-from moldau.broker.log.event_topic import EventTopic
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import GROUP_EVENTS, Topics
+from moldau.broker.log.writing.event_topic import EventTopic
+from moldau.broker.topics.topics import GROUP_EVENTS, Topics
 
 FLUSH_EVERY_S = 1.0
 COMMITS_EVERY_S = 60.0

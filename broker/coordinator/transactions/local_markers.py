@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from moldau.broker.errors import ErrorCode, StoreFault, code_for, coordinator_code_for
 from moldau.broker.log.log import Log
-from moldau.broker.log.markers import Marker
-from moldau.broker.log.topics import Topic
+from moldau.broker.log.writing.markers import Marker
+from moldau.broker.topics.topics import Topic
 from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition
 
 logger = logging.getLogger("moldau.coordinator")

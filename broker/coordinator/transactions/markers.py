@@ -23,7 +23,7 @@ from typing import NamedTuple
 from moldau.broker.coordinator.peers import Link, Links, error_code
 from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
 from moldau.broker.errors import ErrorCode, StoreFault
-from moldau.broker.log.markers import Marker
+from moldau.broker.log.writing.markers import Marker
 from moldau.broker.placement import leader_of
 from moldau.broker.txn.effects import WriteMarkers
 from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition

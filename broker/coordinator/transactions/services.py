@@ -11,11 +11,11 @@ from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
 from moldau.broker.coordinator.transactions.markers import Markers
 from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.processes import WorkerSettings
 from moldau.broker.store.store import Store
 from moldau.broker.store_loss.clean_shutdown import CleanShutdown
+from moldau.broker.topics.topics import Topics
 
 
 class TransactionServices:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode
-from moldau.broker.log.topics import INTERNAL
 from moldau.broker.placement import SLOTS
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import INTERNAL
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
 from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition, group_offsets_partition

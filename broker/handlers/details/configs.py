@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, MoldauError, code_for, message_for
 from moldau.broker.handlers.details import authorization, loggers
-from moldau.broker.log.topics import check_name
 from moldau.broker.security.resources import CLUSTER_NAME, Operation, ResourceType
 from moldau.broker.server.call import Call
 from moldau.broker.settings.kafka import (
@@ -27,6 +26,7 @@ from moldau.broker.settings.kafka import (
 )
 from moldau.broker.store.topics import Change
 from moldau.broker.telemetry.subscriptions import read_subscription
+from moldau.broker.topics.topics import check_name
 from moldau.broker.wire.messages.incremental_alter_configs import AlterableConfig
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

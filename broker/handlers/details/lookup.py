@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault
 from moldau.broker.log.log import Log
-from moldau.broker.log.topics import INTERNAL, NEVER_TOPICS, Topic
 from moldau.broker.store_loss.epochs import NO_EPOCH
+from moldau.broker.topics.topics import INTERNAL, NEVER_TOPICS, Topic
 from moldau.broker.wire.schema import NO_UUID
 
 NO_LEADER = -1  # the leader of a partition that has none at the moment

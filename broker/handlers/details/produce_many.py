@@ -15,11 +15,11 @@ from moldau.broker.handlers.details.produce_route import (
     now_ms,
     replicas_wanted,
 )
-from moldau.broker.log.admission import Admitted, admit, is_large, unpacked_room
-from moldau.broker.log.flight import NO_REPLICAS, Append, Participation
 from moldau.broker.log.log import Log
-from moldau.broker.log.topics import Topic
+from moldau.broker.log.writing.append import NO_REPLICAS, Append, Participation
+from moldau.broker.log.writing.validation import Admitted, admit, is_large, unpacked_room
 from moldau.broker.server.call import Call
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.batch import TRANSACTIONAL, BatchHeader
 from moldau.broker.wire.messages.produce import (
     PartitionProduceResponse,

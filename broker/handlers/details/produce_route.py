@@ -14,12 +14,12 @@ import time
 
 from moldau.broker.broker import Broker
 from moldau.broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_for, message_for
-from moldau.broker.log.admission import LARGE, UnpacksLarge, admit, is_large, unpacked_room
-from moldau.broker.log.flight import NO_REPLICAS, Append
 from moldau.broker.log.log import Log
-from moldau.broker.log.topics import Topic
+from moldau.broker.log.writing.append import NO_REPLICAS, Append
+from moldau.broker.log.writing.validation import LARGE, UnpacksLarge, admit, is_large, unpacked_room
 from moldau.broker.server.call import Call
 from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.apis import APIS, ApiKey
 from moldau.broker.wire.batch import BatchHeader, Buffer
 from moldau.broker.wire.frame import CORRELATION_ID_END, RequestHeader, response_frame

@@ -15,7 +15,6 @@ from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.log import Log
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.metrics.document import (
     ClientRow,
     CommittedRow,
@@ -33,6 +32,7 @@ from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.server.budget import Budget
 from moldau.broker.server.connection import Connection
 from moldau.broker.store.store import Store
+from moldau.broker.topics.topics import Topics
 
 TURN_NS = 2_000_000  # how long a slice delays requests
 # Logs that were not used since the start are loaded for their bounds, this many at a time.

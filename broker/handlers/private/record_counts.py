@@ -8,8 +8,8 @@ from moldau.broker.errors import MoldauError
 from moldau.broker.log.counting import CountBudget
 from moldau.broker.log.log import Log
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.private.table import MAX_BEHIND, UNKNOWN, Behind, Counts
+from moldau.broker.topics.topics import Topics
 
 MAX_RECORDS = 50_000  # counted one by one for a request
 COUNTING_S = 0.4

@@ -14,8 +14,8 @@ from moldau.broker.handlers.private.metrics import in_slices
 from moldau.broker.log.callbacks import await_callback
 from moldau.broker.log.log import NO_TIMESTAMP, FetchReader, Log
 from moldau.broker.log.logs import Logs
-from moldau.broker.log.topics import Topics
 from moldau.broker.private.table import MAX_RECORD_TIMES, RecordOffset, Times
+from moldau.broker.topics.topics import Topics
 from moldau.broker.wire.batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from moldau.broker.log.native.fields import KEY, TIMESTAMP, VALUE, from_fields, milliseconds
-from moldau.broker.log.native.ids import Id, Run
+from moldau.broker.log.native.ids import Run
+from moldau.broker.store.stream_ids import Id
 from moldau.broker.wire.records import NO_HEADERS, BatchBuilder, Record
 
 MAX_OFFSET_DELTA = (1 << 31) - 1

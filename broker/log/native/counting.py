@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.native.ids import Id, parse
-from moldau.broker.log.native.replica import NativeReplica
+from moldau.broker.log.native.view import NativeView
 from moldau.broker.private.table import UNKNOWN, Counts
 from moldau.broker.store.native import NativeStreams, StreamGroup
+from moldau.broker.store.stream_ids import Id, parse
 
 MAX_COUNTED = 10_000
 # Entries may be large, and the store holds as many of them twice while it counts them.
@@ -24,18 +24,18 @@ UNIT = 1024  # bytes of an entry that count as one record of the budget
 
 async def count_from(
     native: NativeStreams,
-    replica: NativeReplica,
+    view: NativeView,
     wanted: Sequence[tuple[str, int]],
     budget: CountBudget,
 ) -> Counts:
-    """For groups and the offsets they have committed: the records from there on."""
-    await replica.current()
-    bounds = await replica.read_bounds()
+    """Count the records from each offset on; `wanted`: groups and the offsets they committed."""
+    await view.current()
+    bounds = await view.read_bounds()
     if not bounds.length:
         return [0] * len(wanted)
-    groups = {group.name: group for group in await native.groups_of(replica.key)}
-    size = await native.memory(replica.key) // bounds.length
-    counting = _Counting(native, replica, bounds.length, parse(bounds.first), size, budget)
+    groups = {group.name: group for group in await native.groups_of(view.key)}
+    size = await native.memory(view.key) // bounds.length
+    counting = _Counting(native, view, bounds.length, parse(bounds.first), size, budget)
     return [await counting.count(groups.get(group), offset) for group, offset in wanted]
 
 
@@ -43,7 +43,7 @@ class _Counting:
     def __init__(
         self,
         native: NativeStreams,
-        replica: NativeReplica,
+        view: NativeView,
         length: int,
         first: Id,
         size: int,
@@ -51,7 +51,7 @@ class _Counting:
     ) -> None:
         """`size`: bytes of an entry, on average."""
         self._native = native
-        self._replica = replica
+        self._view = view
         self._length = length
         self._first = first
         self._step = max(min(MAX_STEP, STEP_BYTES // max(size, 1)), 1)
@@ -59,8 +59,8 @@ class _Counting:
         self._budget = budget
 
     async def count(self, group: StreamGroup | None, offset: int) -> int | None:
-        numbering = self._replica.numbering
-        if offset >= self._replica.end:
+        numbering = self._view.numbering
+        if offset >= self._view.end:
             return 0
         if offset <= numbering.offset_from(self._first):
             return self._length
@@ -71,13 +71,13 @@ class _Counting:
             if counted != UNKNOWN:
                 return counted
         # From the end of the stream or its start, whichever seems to be nearer.
-        places = [(self._replica.last_id.after, 0), (self._first, self._length)]
-        if wanted.ms - self._first.ms < self._replica.last_id.ms - wanted.ms:
+        places = [(self._view.last_id.after, 0), (self._first, self._length)]
+        if wanted.ms - self._first.ms < self._view.last_id.ms - wanted.ms:
             places.reverse()
         counted = await self._from(places[0], wanted)
         if counted != UNKNOWN:
             return counted
-        # Too far from one of them: what is left of the budget decides whether to try the other.
+        # Too far from one of them: the rest of the budget decides whether to try the other.
         counted = await self._from(places[1], wanted)
         return UNKNOWN if counted is None else counted
 
@@ -111,9 +111,7 @@ class _Counting:
             if self._budget.is_used_up:
                 # Unless others have used it, there is no point in trying again.
                 return UNKNOWN if counted * self._cost > self._budget.total // 2 else None
-            at, more = await self._native.count_range(
-                self._replica.key, at, bytes(last), self._step
-            )
+            at, more = await self._native.count_range(self._view.key, at, bytes(last), self._step)
             self._budget.use(more * self._cost)
             counted += more
         return counted if counted <= MAX_COUNTED else UNKNOWN

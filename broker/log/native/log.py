@@ -2,33 +2,34 @@
 
 A batch is appended in one step by a function in the store, together with what makes a retry of it
 recognisable; ids, and so offsets, are assigned there. What this worker knows of the stream is in
-replica.py, reading is in reader.py, reading for a member of a group in group_reader.py.
+view.py, reading is in stream_reader.py, reading for a member of a group in member_reader.py.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, StoreFull, StoreRefused
-from moldau.broker.log.acks import acknowledge, too_few
 from moldau.broker.log.callbacks import Completion
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.flight import Append
 from moldau.broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimestamp, topic_gone
 from moldau.broker.log.native import counting, maintenance, timestamps
 from moldau.broker.log.native.fields import TooManyWords, to_words
-from moldau.broker.log.native.group_readers import GroupReaders
-from moldau.broker.log.native.ids import Id, parse
-from moldau.broker.log.native.reader import NativeReader
-from moldau.broker.log.native.readership import Readership
-from moldau.broker.log.native.replica import NativeReplica, ReplicaHost
-from moldau.broker.log.retries import AwaitedRetries
+from moldau.broker.log.native.group_assignments import GroupAssignments
+from moldau.broker.log.native.reader_selection import ReaderSelection
+from moldau.broker.log.native.stream_reader import StreamReader
+from moldau.broker.log.native.view import NativeView, ViewHost
+from moldau.broker.log.writing.acks import acknowledge, too_few
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.failed_batches import FailedBatches
 from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.native import MAX_WORDS
 from moldau.broker.store.replication import Replication
+from moldau.broker.store.stream_ids import Id, parse
 from moldau.broker.store.watch import Watcher
 from moldau.broker.wire.batch import CorruptBatch
 from moldau.broker.wire.records import record_spans
@@ -36,19 +37,17 @@ from moldau.broker.wire.records import record_spans
 logger = logging.getLogger("moldau.log")
 
 
-class NativeHost(ReplicaHost, Protocol):
+class NativeHost(ViewHost, Protocol):
     """What a native log needs of the worker it lives in."""
 
     watcher: Watcher | None
-    readership: Readership
+    group_assignments: GroupAssignments
     replication: Replication
 
     def producers_kept_ms(self) -> int: ...
 
 
 class NativeLog(Log):
-    replica: NativeReplica
-
     def __init__(
         self,
         host: NativeHost,
@@ -61,59 +60,77 @@ class NativeLog(Log):
         super().__init__(topic, partition, stream)
         self._host = host
         bits = config().native_bits
-        self.replica = NativeReplica(host, repr(self), stream, base, bits, self.waiters)
-        self.reader = NativeReader(host.native, self.replica, config)
-        self._readers = GroupReaders(self.reader, host.native, host.readership, (topic, partition))
+        self.view = NativeView(host, repr(self), stream, base, bits, self.waiters)
+        self.reader = StreamReader(host.native, self.view, config)
+        self._readers = ReaderSelection(
+            self.reader, host.native, host.group_assignments, (topic, partition)
+        )
         self._in_flight = 0
-        self._retries = AwaitedRetries()
+        self._retries = FailedBatches(time.monotonic)
         self._held: list[tuple[Append, list[bytes | int]]] = []  # until the library is loaded
 
     # --- bounds ---
 
     @property
     def start(self) -> int:
-        return self.replica.start
+        return self.view.start
 
     @property
     def earliest(self) -> int:
-        return self.replica.first
+        return self.view.first
 
     @property
     def end(self) -> int:
-        return self.replica.end
+        return self.view.end
 
     @property
     def bytes_known(self) -> int:
-        return self.replica.bytes_known
+        return self.view.bytes_known
 
     @property
     def records_known(self) -> int:
-        return self.replica.added
+        return self.view.added
 
     # --- keeping up with other writers ---
+
+    @property
+    def is_loaded(self) -> bool:
+        return self.view.is_loaded
+
+    def received(self, entries: list[Any]) -> None:
+        self.view.received(entries)
+
+    def look(self) -> None:
+        self.view.look()
+
+    def when_loaded(self, done: Completion) -> None:
+        self.view.when_loaded(done)
+
+    def when_current(self, done: Completion) -> None:
+        self.view.when_current(done)
 
     @property
     def is_watched(self) -> bool:
         # Where topics share a stream, it may be tailed for another one from a later entry on.
         watcher = self._host.watcher
-        return watcher is not None and watcher.tails(self.key) and self.replica.is_followed
+        return watcher is not None and watcher.tails(self.key) and self.view.is_followed
 
     def tail_with(self, watcher: Watcher) -> bool:
-        self.replica.is_followed = True
+        self.view.is_followed = True
         if watcher.tails(self.key):
             return False
-        watcher.tail_native(self.key, bytes(self.replica.last_id))
+        watcher.tail_native(self.key, bytes(self.view.last_id))
         return True
 
     def untailed(self) -> None:
-        self.replica.is_followed = False
+        self.view.is_followed = False
 
     async def load_start(self) -> None:
         await self.current()
 
     def gone(self) -> None:
         self.is_gone = True
-        self.replica.gone()
+        self.view.gone()
 
     # --- reading ---
 
@@ -156,22 +173,22 @@ class NativeLog(Log):
 
     async def counts(self) -> tuple[int, int]:
         await self._host.native.ensure_library()
-        bounds = await self.replica.read_bounds()
-        self.replica.added = bounds.added
+        bounds = await self.view.read_bounds()
+        self.view.added = bounds.added
         return bounds.length, bounds.added
 
     async def count_from(self, wanted: Sequence[tuple[str, int]], budget: CountBudget) -> Counts:
-        return await counting.count_from(self._host.native, self.replica, wanted, budget)
+        return await counting.count_from(self._host.native, self.view, wanted, budget)
 
     # --- removing ---
 
     async def delete_before(self, offset: int) -> int:
-        return await maintenance.delete_before(self._host.native, self.replica, offset)
+        return await maintenance.delete_before(self._host.native, self.view, offset)
 
     async def enforce_retention(self, config: TopicConfig, now_ms: int) -> None:
         kept_ms = self._host.producers_kept_ms()
         try:
-            await maintenance.enforce(self._host.native, self.replica, config, kept_ms, now_ms)
+            await maintenance.enforce(self._host.native, self.view, config, kept_ms, now_ms)
         except StoreRefused as fault:
             if "WRONGTYPE" not in str(fault):
                 raise
@@ -185,8 +202,8 @@ class NativeLog(Log):
 
     def offset_committed(self, group_id: str, offset: int) -> None:
         """XACK: what a group has read and commits is not pending any more."""
-        last = self.replica.numbering.start_at(offset).first.before
-        is_read = bool(self._host.readership.members.readers(group_id))
+        last = self.view.numbering.start_at(offset).first.before
+        is_read = bool(self._host.group_assignments.members.readers(group_id))
         self._host.native.acknowledge(self.key, group_id, bytes(last), is_read=is_read)
 
     async def group_position(self, group_id: str) -> int | None:
@@ -195,7 +212,7 @@ class NativeLog(Log):
         if facts is None:
             return None
         await self.current()
-        numbering = self.replica.numbering
+        numbering = self.view.numbering
         if facts.oldest_pending is not None:
             return numbering.offset_from(parse(facts.oldest_pending))
         last = parse(facts.last_delivered)
@@ -227,9 +244,9 @@ class NativeLog(Log):
             text = "too many headers for a native topic"
             append.done(KafkaError(ErrorCode.INVALID_RECORD, text), -1, -1)
             return
-        replica = self.replica
-        least = replica.numbering.id_at(replica.end)
-        most = (1 << replica.numbering.bits) - 1
+        view = self.view
+        least = view.numbering.id_at(view.end)
+        most = (1 << view.numbering.bits) - 1
         who = (header.producer_id, header.producer_epoch, max(header.base_sequence, 0))
         self._in_flight += 1
         self._send(append, [most, *least, *who, len(spans), layout, *words])
@@ -254,11 +271,11 @@ class NativeLog(Log):
                 self._host.spawn(self._send_held())
             return
         native.append(
-            self.key, self.replica.base, words, lambda outcome: self._appended(append, outcome)
+            self.key, self.view.base, words, lambda outcome: self._appended(append, outcome)
         )
 
     async def _send_held(self) -> None:
-        """Load the store's functions, then send what was held, in order."""
+        """Load the store's functions, then send the batches that were held, in order."""
         fault: StoreFault | None = None
         try:
             await self._host.native.ensure_library()
@@ -281,18 +298,17 @@ class NativeLog(Log):
             append.done(_answer_to(outcome), -1, -1)
             return
         if outcome[0] == b"OK":
-            replica = self.replica
+            view = self.view
             first = Id(int(outcome[1]), int(outcome[2]))
-            base = replica.numbering.natural(first)
-            last = replica.numbering.id_at(base + header.last_offset_delta)
-            if last > replica.last_id:
-                replica.last_id = last
-                replica.end = max(replica.end, base + header.last_offset_delta + 1)
-                replica.bytes_known += len(append.batch)
+            base = view.numbering.natural(first)
+            last = view.numbering.id_at(base + header.last_offset_delta)
+            if last > view.last_id:
+                view.last_id = last
+                view.end = max(view.end, base + header.last_offset_delta + 1)
+                view.bytes_known += len(append.batch)
                 self.waiters.wake()
-            acknowledge(
-                self._host.replication, append, base, header.max_timestamp, self._retries.failed
-            )
+            append.base_offset = base
+            acknowledge(self._host.replication, (append,), self._retries.failed)
         elif outcome[0] == b"GONE":
             self.gone()
             append.done(topic_gone(), -1, -1)
@@ -313,8 +329,8 @@ class NativeLog(Log):
 
 
 def _answer_to(fault: StoreFault) -> BaseException:
-    """What the producer of a batch gets. It may be in the stream, if the store did not refuse it:
-    then clients must not take it for lost."""
+    """The error for a batch. Unless the store refused it, it may be in the stream, and clients must
+    not take it for lost."""
     if isinstance(fault, StoreRefused):
         return fault
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, str(fault))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from moldau.broker.log.native.ids import Id, parse
-from moldau.broker.log.native.replica import NativeReplica
+from moldau.broker.log.native.view import NativeView
 from moldau.broker.settings.kafka import TopicConfig
 from moldau.broker.store.native import NativeStreams
+from moldau.broker.store.stream_ids import Id, parse
 
 NO_LIMIT = -1
 
 
 async def enforce(
     native: NativeStreams,
-    log: NativeReplica,
+    log: NativeView,
     config: TopicConfig,
     kept_producers_ms: int,
     now_ms: int,
@@ -38,7 +38,7 @@ async def enforce(
         await log.current()
 
 
-async def raise_start(native: NativeStreams, log: NativeReplica, offset: int) -> None:
+async def raise_start(native: NativeStreams, log: NativeView, offset: int) -> None:
     """Only for what Moldau removes: offsets of entries that Redis clients delete stay valid."""
     await log.current()
     if offset > log.start:
@@ -46,11 +46,11 @@ async def raise_start(native: NativeStreams, log: NativeReplica, offset: int) ->
 
 
 def used_ms(saved: bytes) -> int:
-    """When a producer wrote last, from what is saved of it: `epoch used;...`."""
+    """When a producer wrote last, as saved: `epoch used;...`."""
     return int(saved.split(b";")[0].split(b" ")[1])
 
 
-async def delete_before(native: NativeStreams, log: NativeReplica, offset: int) -> int:
+async def delete_before(native: NativeStreams, log: NativeView, offset: int) -> int:
     """Remove the entries before `offset`; returns the new log start."""
     await native.trim_before(log.key, bytes(log.numbering.start_at(offset).first))
     await raise_start(native, log, offset)

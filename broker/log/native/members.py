@@ -1,8 +1,8 @@
 """Which member of which group a Fetch comes from. Pure.
 
 A Fetch names no group. It is a member's when exactly one member of exactly one group has its
-client id, its address and the partition. Otherwise nothing is marked as read in Redis; what is
-delivered never depends on this.
+client id, its address and the partition. Otherwise nothing is marked as read in Redis; delivery
+never depends on this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 AssignedPartition = tuple[str, int]  # topic and partition
 
 
-class Reader(msgspec.Struct, frozen=True, array_like=True):
+class AssignedMember(msgspec.Struct, frozen=True, array_like=True):
     """A member of a group and the native partitions it is assigned."""
 
     member_id: str
@@ -30,14 +30,14 @@ class Owner(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[Reader, ...]).decode
+_decode = msgspec.msgpack.Decoder(tuple[AssignedMember, ...]).decode
 
 
-def encode_readers(readers: Iterable[Reader]) -> bytes:
+def encode_members(readers: Iterable[AssignedMember]) -> bytes:
     return _encode(tuple(readers))
 
 
-def decode_readers(data: bytes) -> tuple[Reader, ...]:
+def decode_members(data: bytes) -> tuple[AssignedMember, ...]:
     return _decode(data)
 
 
@@ -45,13 +45,13 @@ class Members:
     """The members of all groups, by what a Fetch reveals of its sender."""
 
     def __init__(self) -> None:
-        self._readers: dict[str, tuple[Reader, ...]] = {}
+        self._readers: dict[str, tuple[AssignedMember, ...]] = {}
         self._owners: dict[tuple[AssignedPartition, str, str], list[Owner]] = {}
 
-    def readers(self, group: str) -> tuple[Reader, ...]:
+    def readers(self, group: str) -> tuple[AssignedMember, ...]:
         return self._readers.get(group, ())
 
-    def update(self, group: str, readers: tuple[Reader, ...]) -> None:
+    def update(self, group: str, readers: tuple[AssignedMember, ...]) -> None:
         for reader in self._readers.pop(group, ()):
             for partition in reader.partitions:
                 key = (partition, reader.client_id, reader.host)
@@ -67,7 +67,7 @@ class Members:
                 key = (partition, reader.client_id, reader.host)
                 self._owners.setdefault(key, []).append(Owner(group, reader.member_id))
 
-    def replace(self, everything: dict[str, tuple[Reader, ...]]) -> None:
+    def replace(self, everything: dict[str, tuple[AssignedMember, ...]]) -> None:
         for group in self._readers.keys() - everything.keys():
             self.update(group, ())
         for group, readers in everything.items():

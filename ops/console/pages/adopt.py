@@ -16,8 +16,8 @@ from starlette.routing import BaseRoute, Route
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.log.native.fields import from_fields
-from moldau.broker.log.native.ids import parse
 from moldau.broker.private.stream_views import MAX_STREAMS, EntryView
+from moldau.broker.store.stream_ids import parse
 from moldau.broker.wire.records import decode_headers
 from moldau.ops.client import ClientError, Cluster, refusal
 from moldau.ops.console.formats import shown_bytes

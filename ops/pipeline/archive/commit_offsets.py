@@ -1,6 +1,6 @@
 """Commits what the lake holds to the broker, which may then trim it.
 
-The offsets are those of a reserved consumer group: see broker/log/archived.py.
+The offsets are those of a reserved consumer group: see broker/log/keeping/archived.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.log.archived import ARCHIVE_GROUP, archive_note
+from moldau.broker.log.keeping.archived import ARCHIVE_GROUP, archive_note
 from moldau.broker.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

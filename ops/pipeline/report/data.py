@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.broker.topics.topics import GROUP_EVENTS
 from moldau.broker.wire.batch import LEADER_EPOCH_AT
 from moldau.ops.pipeline.lake.query import table_frame, text_or_base64
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-from moldau.broker.log.topics import GROUP_EVENTS
+from moldau.broker.topics.topics import GROUP_EVENTS
 from moldau.ops.command_line import size_text
 from moldau.ops.pipeline.report.charts import Point, bars_over_time, columns, line_over_time, shares
 from moldau.ops.pipeline.report.data import GroupActivity, Partition, Report, Topic

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 import redis
 
-from moldau.broker.log.topics import AUDIT
 from moldau.broker.security.acl import Acl
 from moldau.broker.security.identity import Identity
 from moldau.broker.security.resources import (
@@ -18,6 +17,7 @@ from moldau.broker.security.resources import (
     Permission,
     ResourceType,
 )
+from moldau.broker.topics.topics import AUDIT
 from moldau.broker.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,

@@ -13,7 +13,7 @@ import itertools
 from typing import Any
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.compaction import Compaction
+from moldau.broker.log.keeping.compaction import Compaction
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.settings.kafka import TopicConfig, topic_config
 from moldau.broker.store.cleaned import Cleaned
@@ -39,7 +39,7 @@ class Cleaner:
 
     async def run(self, now_ms: int = NOW, **configs: object) -> bool:
         await self.log.current()
-        return await self.compaction.compact(self.log.replica, config(**configs), now_ms)
+        return await self.compaction.compact(self.log, config(**configs), now_ms)
 
 
 def config(**changed: object) -> TopicConfig:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Self
 
 from moldau.broker.errors import ErrorCode, StoreFull
-from moldau.broker.log.archived import Archived
-from moldau.broker.log.flight import Append, Participation
-from moldau.broker.log.joining import Joined
+from moldau.broker.log.keeping.archived import Archived
+from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.read_ahead import ReadAhead
-from moldau.broker.log.retention import Retention
-from moldau.broker.log.tail import TailCache
-from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.log.reading.read_ahead import ReadAhead
+from moldau.broker.log.reading.tail import TailCache
+from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.writing.append import Append, Participation
+from moldau.broker.log.writing.verification import Verified
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.store import keys
 from moldau.broker.store.confirmation import Confirmation
@@ -85,7 +85,7 @@ class Host:
         self.kept_ms = 86_400_000
         self.left_open: list[tuple[str, int]] = []
         self.asked: list[tuple[int, int, bool]] = []  # producer id, epoch, verify only
-        self.coordinator: Callable[[int, int, Joined], None] = _no_coordinator
+        self.coordinator: Callable[[int, int, Verified], None] = _no_coordinator
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -99,7 +99,7 @@ class Host:
 
     def _store_changed(self) -> None:
         self.replication.store_changed()
-        self.integrity.begin([(log.key, log.replica.known_end) for log in self._logs])
+        self.integrity.begin([(log.key, log.writer.known_end) for log in self._logs])
         for log in self._logs:
             log.store_changed()
 
@@ -131,7 +131,7 @@ class Host:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def join(
+    def verify(
         self,
         transactional_id: str,
         producer_id: int,
@@ -140,7 +140,7 @@ class Host:
         partition: int,
         *,
         verify_only: bool,
-        done: Joined,
+        done: Verified,
     ) -> None:
         self.asked.append((producer_id, producer_epoch, verify_only))
         self.coordinator(producer_id, producer_epoch, done)
@@ -155,7 +155,7 @@ class Host:
         self.full.append(fault)
 
 
-def _no_coordinator(producer_id: int, producer_epoch: int, done: Joined) -> None:
+def _no_coordinator(producer_id: int, producer_epoch: int, done: Verified) -> None:
     done(ErrorCode.INVALID_PRODUCER_ID_MAPPING, 0)
 
 

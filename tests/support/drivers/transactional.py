@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.log.callbacks import Completion, await_callback
-from moldau.broker.log.flight import Participation
-from moldau.broker.log.joining import Joined
-from moldau.broker.log.markers import Marker
 from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.writing.append import Participation
+from moldau.broker.log.writing.markers import Marker
+from moldau.broker.log.writing.verification import Verified
 from moldau.broker.wire.batch import TRANSACTIONAL
 from moldau.broker.wire.records import Record, build_batch
 from tests.support.drivers.log_host import WaitedAppend
@@ -111,15 +111,15 @@ class Coordinator:
         self.numbers: dict[int, int] = {}
         self.error = ErrorCode.NONE
         self.is_held = False
-        self._held: list[tuple[int, Joined]] = []
+        self._held: list[tuple[int, Verified]] = []
 
-    def __call__(self, producer_id: int, producer_epoch: int, done: Joined) -> None:
+    def __call__(self, producer_id: int, producer_epoch: int, done: Verified) -> None:
         if self.is_held:
             self._held.append((producer_id, done))
         else:
             asyncio.get_running_loop().call_soon(self._answer, producer_id, done)
 
-    def _answer(self, producer_id: int, done: Joined) -> None:
+    def _answer(self, producer_id: int, done: Verified) -> None:
         number = self.numbers.get(producer_id, 0)
         error = self.error if self.error or number else ErrorCode.TRANSACTION_ABORTABLE
         done(error, 0 if error else number)

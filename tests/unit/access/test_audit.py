@@ -11,8 +11,8 @@ import pytest
 from moldau.broker.access import audit as module
 from moldau.broker.access.audit import Audit, is_audited
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log import event_topic
-from moldau.broker.log.event_topic import EventTopic
+from moldau.broker.log.writing import event_topic
+from moldau.broker.log.writing.event_topic import EventTopic
 from moldau.broker.security.identity import Identity
 from moldau.broker.security.resources import Operation, ResourceType
 from moldau.broker.settings.kafka import BrokerConfig

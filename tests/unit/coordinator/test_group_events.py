@@ -12,7 +12,7 @@ from moldau.broker.group.effects import MemberChange, MemberChanged, StateChange
 from moldau.broker.group.offsets import CommittedOffsets, TopicPartition, new_commit
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.views import PartitionOwner
-from moldau.broker.log import event_topic
+from moldau.broker.log.writing import event_topic
 from moldau.broker.wire.records import Record
 
 

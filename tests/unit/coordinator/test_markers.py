@@ -17,9 +17,9 @@ from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
 from moldau.broker.coordinator.transactions.markers import Markers
 from moldau.broker.errors import ErrorCode, KafkaError, SlotNotTaken, StoreDown, StoreFault
 from moldau.broker.log.log import Log
-from moldau.broker.log.markers import Marker
-from moldau.broker.log.topics import Topic
+from moldau.broker.log.writing.markers import Marker
 from moldau.broker.placement import leader_of
+from moldau.broker.topics.topics import Topic
 from moldau.broker.txn.effects import WriteMarkers
 from moldau.broker.txn.record import TxnPartition, group_offsets_partition
 from moldau.broker.wire.apis import ApiKey

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from hypothesis import settings
 
-from moldau.broker.log import cleaning
-from moldau.broker.log.cleaning import KeyMap
+from moldau.broker.log.keeping import cleaning
+from moldau.broker.log.keeping.cleaning import KeyMap
 from moldau.broker.wire.batch import (
     Buffer,
 )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moldau.broker.log.state import LogState
+from moldau.broker.log.state.log_state import LogState
 from moldau.broker.wire.batch import headers
 from moldau.broker.wire.records import read_records
 from tests.support.drivers.log_host import Host, stored

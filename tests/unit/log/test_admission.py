@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.errors import ErrorCode, KafkaError, RecordsRefused
-from moldau.broker.log.admission import admit
+from moldau.broker.log.writing.validation import admit
 from moldau.broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 from moldau.broker.wire import batch as layout
 from moldau.broker.wire.batch import checksum, read_header, set_base_offset

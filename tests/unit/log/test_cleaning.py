@@ -7,7 +7,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.log.cleaning import AbortedBatches
+from moldau.broker.log.keeping.cleaning import AbortedBatches
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.wire.batch import (
     CODEC_MASK,

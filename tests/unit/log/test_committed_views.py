@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import cleaning_pass, committed, compaction, transactions
+from moldau.broker.log.keeping import cleaning_pass, compaction
 from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.reading import committed
+from moldau.broker.log.state import transactions
 from moldau.broker.wire.batch import CONTROL
 from tests.support.drivers.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
 from tests.support.drivers.committed_client import read_committed
@@ -60,9 +62,9 @@ async def test_random_histories(
                 await cleaner.run(now, delete_retention_ms=0)
             elif action < 0.58:
                 start = rng.randint(start, log.end)
-                await cleaner.retention.delete_before(log.replica, start)
+                await cleaner.retention.delete_before(log, start)
             elif action < 0.65:
-                await log.replica.save_snapshot()
+                await log.save_snapshot()
             fresh = one.log(name)
             await fresh.current()
             for each in (log, silent, fresh):
@@ -170,7 +172,7 @@ async def compact_twice(cleaner: Cleaner) -> None:
 
 
 async def delete_some(cleaner: Cleaner) -> None:
-    await cleaner.retention.delete_before(cleaner.log.replica, 12)
+    await cleaner.retention.delete_before(cleaner.log, 12)
 
 
 @pytest.mark.parametrize("meanwhile", [compact_twice, delete_some])
@@ -194,7 +196,7 @@ async def test_a_list_from_which_some_were_dropped_meanwhile(
             await producer.end(log, commit=commit)
             if commit:
                 expected[f"key-{number}"] = (base, "1")
-        await log.replica.save_snapshot()
+        await log.save_snapshot()
         reader = other_host.log(log.topic)
         await reader.current()
         read_on = committed._StoredAborted.read_on

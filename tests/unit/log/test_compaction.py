@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import cleaning_pass, compaction
-from moldau.broker.log.timestamps import (
+from moldau.broker.log.keeping import cleaning_pass, compaction
+from moldau.broker.log.reading.timestamps import (
     offset_for_timestamp,
     offset_of_largest_timestamp,
 )
@@ -84,7 +84,7 @@ async def test_random_histories(
                 await cleaner.run()
             elif action < 0.6:
                 start = rng.randint(start, log.end)
-                assert await cleaner.retention.delete_before(log.replica, start) == start
+                assert await cleaner.retention.delete_before(log, start) == start
             await reader.current()
             offset = rng.randint(max(reader.start, start), log.end)
             limit = rng.choice((1, 200, 1000, 1 << 20))
@@ -124,17 +124,17 @@ async def test_time_and_size_over_both_parts(
         assert newest == (219, NOW + 2190)
 
         by_time = config(retention_ms=2000)
-        assert await cleaner.retention.enforce(log.replica, by_time, NOW + 3000)
+        assert await cleaner.retention.enforce(log, by_time, NOW + 3000)
         old = [r for r in kept if r.timestamp < NOW + 1000]
         # Entries go as wholes, and those of the cleaned part hold several batches.
         assert old[-1].offset - 15 < log.start <= old[-1].offset + 1
         check_size(log, store)
         before = log.reader.size
         by_size = config(retention_bytes=before // 2)
-        assert await cleaner.retention.enforce(log.replica, by_size, NOW)
+        assert await cleaner.retention.enforce(log, by_size, NOW)
         assert before // 2 <= log.reader.size < before // 2 + 5000
         check_size(log, store)
-        assert await cleaner.retention.enforce(log.replica, config(retention_bytes=500), NOW)
+        assert await cleaner.retention.enforce(log, config(retention_bytes=500), NOW)
         assert log.start > log.reader.clean.end, "past the border"
         assert StoredLog(store, log.topic).clean_entries() == 0
         check_size(log, store)
@@ -157,7 +157,7 @@ async def test_the_largest_timestamp_may_be_compacted_away(server: RedisServer) 
         assert await offset_of_largest_timestamp(log.reader) == (5, NOW + 50)
         await write(log, ("f", "1"), at=NOW + 95)
         assert await offset_of_largest_timestamp(log.reader) == (6, NOW + 95)
-        await cleaner.retention.delete_before(log.replica, 7)
+        await cleaner.retention.delete_before(log, 7)
         assert await offset_of_largest_timestamp(log.reader) is None
 
 
@@ -203,7 +203,7 @@ async def test_the_log_may_begin_in_a_gap(
         notified = other.log(log.topic)
         await notified.current()
         for start, kept in ((3, [6, 12]), (8, [12]), (11, [12]), (12, [12])):
-            assert await cleaner.retention.delete_before(log.replica, start) == start
+            assert await cleaner.retention.delete_before(log, start) == start
             await notified.load_start()
             check_size(log, store)
             for each, offset in itertools.product((log, notified), range(start, 13)):

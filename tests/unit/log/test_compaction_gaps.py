@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import cleaning_pass, compaction
-from moldau.broker.log.cleaning import KeyMap
+from moldau.broker.log.keeping import cleaning_pass, compaction
+from moldau.broker.log.keeping.cleaning import KeyMap
 from moldau.broker.wire.batch import read_header
 from moldau.broker.wire.records import read_records
 from tests.support.drivers.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from moldau.broker.errors import KafkaError, StoreFault, StoreUnavailable
-from moldau.broker.log import cleaning_pass, compaction, store_read
-from moldau.broker.log import reader as reader_module
-from moldau.broker.log.reader import LogReader
-from moldau.broker.log.replica import LogReplica
-from moldau.broker.log.timestamps import (
+from moldau.broker.log.keeping import cleaning_pass, compaction
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.reading import reader as reader_module
+from moldau.broker.log.reading import store_read
+from moldau.broker.log.reading.reader import LogReader
+from moldau.broker.log.reading.timestamps import (
     LogPosition,
     batches_from,
 )
@@ -119,7 +120,7 @@ async def compact(quick: Cleaner) -> None:
 
 
 async def delete(quick: Cleaner) -> None:
-    await quick.retention.delete_before(quick.log.replica, 3)
+    await quick.retention.delete_before(quick.log, 3)
 
 
 @pytest.mark.parametrize("meanwhile", [compact, delete])
@@ -139,17 +140,17 @@ async def test_a_pass_that_slept_through_its_lease_changes_nothing(
         quick = Cleaner(two, slow.log.topic)
         cover = slow.compaction._cover
 
-        async def sleep(replica: LogReplica, end: int) -> None:
-            store.delete(keys.cleaner(replica.reader.key))
+        async def sleep(partition: PartitionLog, end: int) -> None:
+            store.delete(keys.cleaner(partition.reader.key))
             await quick.log.current()
             await meanwhile(quick)
-            await cover(replica, end)
+            await cover(partition, end)
 
         monkeypatch.setattr(slow.compaction, "_cover", sleep)
         assert not await slow.run()
         monkeypatch.undo()
         await slow.log.load_start()
-        assert slow.log.reader.view == quick.log.reader.view
+        assert slow.log.reader.layout == quick.log.reader.layout
         check_size(slow.log, store)
         newest = {"key-0": (4, "4"), "key-1": (5, "5")}
         assert contents(await read_on(slow.log, slow.log.start)) == newest
@@ -169,14 +170,14 @@ async def test_no_switch_without_a_snapshot(
 
         async def save_nothing() -> None: ...
 
-        monkeypatch.setattr(cleaner.log.replica, "save_snapshot", save_nothing)
+        monkeypatch.setattr(cleaner.log, "save_snapshot", save_nothing)
         assert not await cleaner.run()
-        assert not await cleaner.retention.enforce(cleaner.log.replica, config(), NOW)
-        await cleaner.retention.delete_before(cleaner.log.replica, 4)
+        assert not await cleaner.retention.enforce(cleaner.log, config(), NOW)
+        await cleaner.retention.delete_before(cleaner.log, 4)
         stored = StoredLog(store, cleaner.log.topic)
         assert (stored.entries(), stored.generations) == (6, [])
         monkeypatch.undo()
-        await cleaner.retention.enforce(cleaner.log.replica, config(), NOW)
+        await cleaner.retention.enforce(cleaner.log, config(), NOW)
         assert stored.entries() == 2, "trimmed later"
         assert await cleaner.run()
 
@@ -201,7 +202,7 @@ async def test_deleting_records_overtaken_by_a_pass(
             return found[-1]
 
         monkeypatch.setattr(slow.retention, "_edge_before", overtaken)
-        assert await slow.retention.delete_before(slow.log.replica, 9) == 9
+        assert await slow.retention.delete_before(slow.log, 9) == 9
         assert len(found) > 1
         check_size(slow.log, store)
         await quick.log.load_start()
@@ -316,6 +317,6 @@ async def test_a_deleted_log_leaves_nothing_behind(
             setattr(cleaned, at, delete_first)
             with contextlib.suppress(KafkaError):
                 assert not await cleaner.run()
-        await log.replica.save_snapshot()
+        await log.save_snapshot()
         store.delete(keys.cleaner(log.key))
         assert not store.keys(b"*" + log.key + b"*")

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import committed, compaction, transactions
-from moldau.broker.log.flight import Participation
-from moldau.broker.log.replica import LogReplica
-from moldau.broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
+from moldau.broker.log.keeping import compaction
+from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.reading import committed
+from moldau.broker.log.reading.timestamps import offset_for_timestamp, offset_of_largest_timestamp
+from moldau.broker.log.state import transactions
+from moldau.broker.log.writing.append import Participation
 from moldau.broker.store import keys
 from moldau.broker.wire.batch import CONTROL, TRANSACTIONAL
 from tests.support.drivers.cleaner import NOW, Cleaner, check_size, contents, create, read_on, write
@@ -177,7 +179,7 @@ async def test_aborted_batches_that_only_the_store_remembers(
         await long.end(log, commit=False)
         await write(log, ("last", "1"))
         expected["last"] = (log.end - 1, "1")
-        await log.replica.save_snapshot()
+        await log.save_snapshot()
         assert log.reader.state.transactions.held_from > 200
         for each in (log, host.log(log.topic)):
             await each.current()
@@ -228,11 +230,11 @@ async def test_a_snapshot_covers_the_markers_that_go(server: RedisServer, store:
 
         async def save_nothing() -> None: ...
 
-        save = log.replica.save_snapshot
-        log.replica.save_snapshot = save_nothing  # type: ignore[method-assign]
+        save = log.save_snapshot
+        log.save_snapshot = save_nothing  # type: ignore[method-assign]
         assert not await cleaner.run()
         assert StoredLog(store, log.topic).entries() == 3
-        log.replica.save_snapshot = save  # type: ignore[method-assign]
+        log.save_snapshot = save  # type: ignore[method-assign]
         assert await cleaner.run()
         assert StoredLog(store, log.topic).entries() == 1
         async with Host(server.url, "other") as other_host:
@@ -256,8 +258,8 @@ async def test_a_generation_that_was_lost_before_anything_was_in_it(
         await write(log, ("b", "1"))
         cover = cleaner.compaction._cover
 
-        async def lose(replica: LogReplica, end: int) -> None:
-            await cover(replica, end)
+        async def lose(partition: PartitionLog, end: int) -> None:
+            await cover(partition, end)
             store.delete(keys.clean(log.key, 1))
 
         cleaner.compaction._cover = lose  # type: ignore[method-assign]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from moldau.broker.log import reader, store_read
-from moldau.broker.log.archived import Archived
+from moldau.broker.log.keeping.archived import Archived
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.timestamps import offset_for_timestamp, offset_of_largest_timestamp
+from moldau.broker.log.reading import reader, store_read
+from moldau.broker.log.reading.timestamps import offset_for_timestamp, offset_of_largest_timestamp
 from moldau.broker.settings.kafka import TopicConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.wire.batch import find_batch

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.log.cleaning import KeyMap
+from moldau.broker.log.keeping.cleaning import KeyMap
 from moldau.broker.wire.batch import (
     CorruptBatch,
 )

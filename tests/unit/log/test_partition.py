@@ -11,7 +11,7 @@ import pytest
 import redis as redis_py
 
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFull, StoreRefused
-from moldau.broker.log.replica import Phase
+from moldau.broker.log.writing.phases import Phase
 from tests.support.drivers.log_host import Host, append, begin, stored, until
 from tests.support.raw.client import make_batch
 from tests.support.stores.proxy import StoreProxy
@@ -72,7 +72,7 @@ async def test_a_log_that_is_not_there_is_not_created(server: RedisServer) -> No
             await append(log, plain(b"x"))
         assert refusal.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await stored(host, log) == []
-        assert log.replica.phase is Phase.GONE
+        assert log.writer.phase is Phase.GONE
 
 
 async def test_a_given_up_append_is_not_sent(server: RedisServer) -> None:
@@ -153,7 +153,7 @@ async def test_4_1_a_duplicate_is_not_acknowledged_before_its_original_is_in_the
         link = await proxy.link("a-bulk")
         link.replies.hold()
         begin(log, plain(b"y"))  # keeps the others waiting
-        await until(lambda: log.replica.phase is Phase.APPENDING)
+        await until(lambda: log.writer.phase is Phase.APPENDING)
         original, retry = begin(log, sequenced(5, 0)), begin(log, sequenced(5, 0))
         await until(lambda: link.replies.waiting > 0)
         with redis_py.from_url(server.url) as client:

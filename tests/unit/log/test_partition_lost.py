@@ -7,7 +7,7 @@ import asyncio
 from itertools import count
 from typing import Any
 
-from moldau.broker.log.replica import Phase
+from moldau.broker.log.writing.phases import Phase
 from tests.support.drivers.log_host import Host, append, begin, stored, until
 from tests.support.stores.proxy import StoreProxy
 from tests.support.stores.redis_server import RedisServer
@@ -147,12 +147,12 @@ async def test_what_waits_behind_an_unknown_outcome_can_be_given_up(server: Redi
         out = begin(log, plain(b"first"))
         await until(lambda: link.requests.waiting > 0)
         link.cut()
-        await until(lambda: log.replica.phase is Phase.RESOLVING)
+        await until(lambda: log.writer.phase is Phase.RESOLVING)
         for _ in range(20):
             waiting = [begin(log, plain(b"again")) for _ in range(10)]
             for one in waiting:
                 one.given_up = True
-            assert len(log.appender._waiting) == len(waiting)
+            assert len(log.writer._waiting) == len(waiting)
         proxy.refusing = False
         assert await out.outcome == 1
         assert await values(host, log) == [b"x", b"first"]

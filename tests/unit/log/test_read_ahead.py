@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log import read_ahead
 from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.reading import read_ahead
 from moldau.broker.wire.batch import headers
 from tests.support.drivers.fake_peers import until
 from tests.support.drivers.log_host import Host, append

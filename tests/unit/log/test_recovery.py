@@ -3,16 +3,17 @@ producers send again."""
 
 from __future__ import annotations
 
+import time
 from itertools import count
 from typing import Any
 
 import pytest
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.acks import shortage
-from moldau.broker.log.loading import Loading
-from moldau.broker.log.retries import AWAITED_S, PRODUCERS_KEPT, AwaitedRetries
-from moldau.broker.log.state import SEQUENCE_MODULUS
+from moldau.broker.log.state.loading import Loading
+from moldau.broker.log.state.log_state import SEQUENCE_MODULUS
+from moldau.broker.log.writing.acks import shortage
+from moldau.broker.log.writing.failed_batches import AWAITED_S, PRODUCERS_KEPT, FailedBatches
 from moldau.broker.store.replication import NEVER
 from moldau.broker.wire.batch import BatchHeader, read_header
 from tests.support.drivers.log_host import Host, WaitedAppend, append, begin, until
@@ -132,7 +133,7 @@ def batch(sequence: int, producer: int = PRODUCER, epoch: int = 0) -> BatchHeade
     return read_header(sequenced(producer, sequence, epoch=epoch))
 
 
-def is_refused(retries: AwaitedRetries, header: BatchHeader, expected: int | None) -> bool:
+def is_refused(retries: FailedBatches, header: BatchHeader, expected: int | None) -> bool:
     try:
         retries.check(header, expected)
     except KafkaError as fault:
@@ -141,7 +142,7 @@ def is_refused(retries: AwaitedRetries, header: BatchHeader, expected: int | Non
 
 
 def test_the_first_failed_batch_is_waited_for() -> None:
-    retries = AwaitedRetries()
+    retries = FailedBatches(time.monotonic)
     assert not retries
     for sequence in (6, 5, 7):
         retries.failed(batch(sequence))
@@ -154,13 +155,13 @@ def test_the_first_failed_batch_is_waited_for() -> None:
 
 
 def test_a_batch_that_failed_and_is_in_the_log_is_not_waited_for() -> None:
-    retries = AwaitedRetries()
+    retries = FailedBatches(time.monotonic)
     retries.failed(batch(5))
     assert not is_refused(retries, batch(6), 6)
 
 
 def test_a_producer_that_began_again_is_not_held_up() -> None:
-    retries = AwaitedRetries()
+    retries = FailedBatches(time.monotonic)
     retries.failed(batch(5))
     assert not is_refused(retries, batch(0, epoch=1), None)
     assert not retries
@@ -169,7 +170,7 @@ def test_a_producer_that_began_again_is_not_held_up() -> None:
 def test_what_skips_a_failed_batch_is_not_out_of_order_until_that_is_given_up() -> None:
     """librdkafka would send everything that is unanswered again, under a new epoch."""
     now = 0.0
-    retries = AwaitedRetries(lambda: now)
+    retries = FailedBatches(lambda: now)
     out_of_order = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
     fenced = KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
     retries.failed(batch(5))
@@ -185,13 +186,13 @@ def test_what_skips_a_failed_batch_is_not_out_of_order_until_that_is_given_up() 
 
 
 def test_sequences_wrap() -> None:
-    retries = AwaitedRetries()
+    retries = FailedBatches(time.monotonic)
     retries.failed(batch(SEQUENCE_MODULUS - 1))
     assert is_refused(retries, batch(0), None)
 
 
 def test_what_is_kept_of_producers_that_never_come_back_is_bounded() -> None:
-    retries = AwaitedRetries()
+    retries = FailedBatches(time.monotonic)
     retries.failed(read_header(plain(b"not idempotent")))
     assert not retries
     for producer in range(PRODUCERS_KEPT + 1):

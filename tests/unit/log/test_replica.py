@@ -8,9 +8,9 @@ import pytest
 import redis as redis_py
 
 from moldau.broker.errors import KafkaError, StoreFault
-from moldau.broker.log.loading import MAX_BYTES_PER_READ
-from moldau.broker.log.replica import Phase
-from moldau.broker.log.state import LogState
+from moldau.broker.log.state.loading import MAX_BYTES_PER_READ
+from moldau.broker.log.state.log_state import LogState
+from moldau.broker.log.writing.phases import Phase
 from moldau.broker.wire.batch import read_header
 from tests.support.drivers.log_host import Host, WaitedAppend, append, begin, stored, until
 from tests.support.stores.proxy import StoreProxy
@@ -70,7 +70,7 @@ async def test_a_reader_passed_by_retention_starts_from_the_snapshot(server: Red
         await other.current()
         for number in range(1, 200):
             await append(log, sequenced(5, number))
-        await log.replica.save_snapshot()
+        await log.save_snapshot()
         await one.streams.trim(log.key, 150)
         woken: list[int] = []
         other.waiters.add("test", lambda: woken.append(other.end))
@@ -113,7 +113,7 @@ async def test_loading_fails_and_is_tried_again(server: RedisServer) -> None:
         await until(lambda: not host.reads.is_up)
         with pytest.raises(StoreFault):
             await append(log, plain(b"x"))
-        assert log.replica.phase is Phase.UNLOADED
+        assert log.writer.phase is Phase.UNLOADED
         proxy.refusing = False
         await host.reads.wait_up()
         assert await append(log, plain(b"y")) == 0
@@ -132,7 +132,7 @@ async def test_deleted_while_loading_stays_deleted(server: RedisServer) -> None:
             await out.outcome
         await host.reads.wait_up()
         await asyncio.sleep(0.01)
-        assert log.replica.phase is Phase.GONE
+        assert log.writer.phase is Phase.GONE
 
 
 async def test_what_is_not_a_batch_in_the_log_is_reported_and_nothing_hangs(

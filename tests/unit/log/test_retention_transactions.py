@@ -40,7 +40,7 @@ async def test_7_22_deleting_into_an_open_transaction(
         await write(log, ("y", "1"))  # 5
         await producer.write(log, ("e", "1"))  # 6
         await other.current()
-        assert await cleaner.retention.delete_before(log.replica, start) == start
+        assert await cleaner.retention.delete_before(log, start) == start
         await other.load_start()
         fresh = host.log(log.topic)
         await fresh.current()
@@ -68,9 +68,9 @@ async def test_7_22_retention_into_an_open_transaction(
         for number in range(10):
             await producer.write(log, ("a", f"{number}"), at=NOW + number)
             await write(log, ("x", f"{number}"), at=NOW + number)
-        assert await cleaner.retention.enforce(log.replica, config(retention_ms=5), NOW + 10)
+        assert await cleaner.retention.enforce(log, config(retention_ms=5), NOW + 10)
         assert log.bounds() == (10, 20, 20, 10)
-        assert await cleaner.retention.enforce(log.replica, config(retention_bytes=600), NOW)
+        assert await cleaner.retention.enforce(log, config(retention_bytes=600), NOW)
         start = log.start
         assert start > 10
         assert log.bounds() == (start, 20, 20, start)
@@ -101,9 +101,9 @@ async def test_aborted_transactions_below_the_log_start_are_forgotten(
         await one.end(log, commit=False)  # 7
         await write(log, ("x", "1"))  # 8
         await other.current()
-        await log.replica.save_snapshot()
+        await log.save_snapshot()
         assert indexed(store, log) == [2, 4, 6, 7]
-        await cleaner.retention.delete_before(log.replica, 4)
+        await cleaner.retention.delete_before(log, 4)
         assert indexed(store, log) == [4, 6, 7]
         await other.load_start()
         for each in (log, other):
@@ -111,9 +111,9 @@ async def test_aborted_transactions_below_the_log_start_are_forgotten(
             assert [aborted.marker for aborted in held] == [4, 6, 7]
             assert await committed_offsets(each) == [8]
         # What this one had not saved is not needed any more either.
-        await other.replica.save_snapshot()
+        await other.save_snapshot()
         assert indexed(store, log) == [4, 6, 7]
-        await cleaner.retention.delete_before(log.replica, 8)
+        await cleaner.retention.delete_before(log, 8)
         assert not indexed(store, log)
         assert not log.reader.state.transactions.aborted
         assert await committed_offsets(log) == [8]
@@ -129,5 +129,5 @@ async def test_two_snapshots_at_once_leave_nothing_unsaved(server: RedisServer, 
             await producer.write(log, ("a", "1"))
             await producer.end(log, commit=False)
             markers.append(log.end - 1)
-            await asyncio.gather(*(log.replica.save_snapshot() for _ in range(3)))
+            await asyncio.gather(*(log.save_snapshot() for _ in range(3)))
             assert indexed(store, log) == markers

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.state import (
+from moldau.broker.log.state.log_state import (
     REMEMBERED_BATCHES,
     SEQUENCE_MODULUS,
     Duplicate,

@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log import transactions
-from moldau.broker.log.markers import ADMINISTRATORS
 from moldau.broker.log.partition import PartitionLog
+from moldau.broker.log.state import transactions
+from moldau.broker.log.writing.markers import ADMINISTRATORS
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.wire.batch import CONTROL, headers, read_header
 from moldau.broker.wire.control import EndMarker, build_end_marker, read_end_marker
@@ -239,7 +239,7 @@ async def test_7_20_every_worker_and_every_restart_knows_the_same(
             if not commit:
                 expected.append((7, first))
             if number % 7 == 0:
-                await log.replica.save_snapshot()
+                await log.save_snapshot()
         await end(log, 8, 1, commit=False)
         expected.insert(0, (8, 0))
         await send(log, 9, 0).outcome

@@ -9,8 +9,13 @@ from contextlib import AsyncExitStack
 import pytest
 
 from moldau.broker.errors import ErrorCode, KafkaError
-from moldau.broker.log.admission import MAX_UNPACKED_AT_ONCE, UnpacksLarge, admit, unpacked_room
-from moldau.broker.log.unpacking import Unpacking
+from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.writing.validation import (
+    MAX_UNPACKED_AT_ONCE,
+    UnpacksLarge,
+    admit,
+    unpacked_room,
+)
 from moldau.broker.settings.kafka import BrokerConfig, TopicConfig, topic_config
 from moldau.broker.wire.batch import Buffer, read_header
 from moldau.broker.wire.codecs import OutputTooLarge

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from moldau.broker.log.log import Log
-from moldau.broker.log.topics import Topic
 from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.topics import TopicRecord
 from moldau.broker.store_loss import checked_logs
 from moldau.broker.store_loss.checked_logs import CheckedLogs
+from moldau.broker.topics.topics import Topic
 from tests.support.drivers.log_host import Host, append, until
 from tests.support.stores.redis_server import RedisServer
 from tests.unit.log.log_batches import plain

@@ -4,13 +4,13 @@ from itertools import count
 from typing import Any
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.topics import Topic
 from moldau.broker.settings.kafka import BrokerConfig, topic_config
 from moldau.broker.store import keys
 from moldau.broker.store.log_integrity import EpochStore
 from moldau.broker.store.topics import Change, TopicRecord, TopicStore, read_change
 from moldau.broker.store_loss.epochs import Epochs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
+from moldau.broker.topics.topics import Topic
 from tests.support.drivers.log_host import Host, append, until
 from tests.support.stores.gaps import lose_and_go_on
 from tests.support.stores.redis_server import RedisServer

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from moldau.broker.broker import Broker
 from moldau.broker.handlers.details.produce_route import PRODUCE, ProduceRoute
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.topics import Topic
 from moldau.broker.server.call import Call
 from moldau.broker.settings.kafka import topic_config
 from moldau.broker.store.topics import TopicRecord
+from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.frame import CORRELATION_ID_END, read_request_header, request_frame
 from moldau.broker.wire.messages.produce import (
     PartitionProduceData,

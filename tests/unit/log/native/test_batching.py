@@ -10,7 +10,8 @@ from moldau.broker.log.native.batching import (
     numbered,
     to_batches,
 )
-from moldau.broker.log.native.ids import Id, Numbering
+from moldau.broker.log.native.ids import Numbering
+from moldau.broker.store.stream_ids import Id
 from moldau.broker.wire.batch import read_header
 from moldau.broker.wire.records import Record, encode_headers, read_records
 

@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.broker.log.native.ids import MAX_SEQUENCE, Id, Mark, Numbering, parse, parse_mark
+from moldau.broker.log.native.ids import Mark, Numbering, parse_mark
+from moldau.broker.store.stream_ids import MAX_SEQUENCE, Id, parse
 
 MS = 1_234_567_890_123
 ids = st.builds(Id, st.integers(0, 1 << 43), st.integers(0, MAX_SEQUENCE))

@@ -3,13 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.log.native.members import Members, Owner, Reader, decode_readers, encode_readers
+from moldau.broker.log.native.members import (
+    AssignedMember,
+    Members,
+    Owner,
+    decode_members,
+    encode_members,
+)
 
 PLACE = ("orders", 0)
 
 readers = st.lists(
     st.builds(
-        Reader,
+        AssignedMember,
         st.sampled_from(["m1", "m2", "m3"]),
         st.sampled_from(["app", "rdkafka"]),
         st.sampled_from(["10.0.0.1", "10.0.0.2"]),
@@ -22,8 +28,10 @@ readers = st.lists(
 ).map(tuple)
 
 
-def one(member: str, *places: tuple[str, int], client: str = "app", host: str = "h") -> Reader:
-    return Reader(member, client, host, places or (PLACE,))
+def one(
+    member: str, *places: tuple[str, int], client: str = "app", host: str = "h"
+) -> AssignedMember:
+    return AssignedMember(member, client, host, places or (PLACE,))
 
 
 def test_the_only_one_it_can_be() -> None:
@@ -65,13 +73,13 @@ def test_a_rebalance_moves_a_partition() -> None:
 
 
 @given(readers)
-def test_what_is_encoded_is_decoded(some: tuple[Reader, ...]) -> None:
-    assert decode_readers(encode_readers(some)) == some
+def test_what_is_encoded_is_decoded(some: tuple[AssignedMember, ...]) -> None:
+    assert decode_members(encode_members(some)) == some
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), readers), max_size=8))
 def test_only_the_last_that_was_said_of_a_group_counts(
-    said: list[tuple[str, tuple[Reader, ...]]],
+    said: list[tuple[str, tuple[AssignedMember, ...]]],
 ) -> None:
     members, replaced = Members(), Members()
     for group, some in said:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.errors import KafkaError
-from moldau.broker.log.topics import check_name
+from moldau.broker.topics.topics import check_name
 from moldau.ops.cli import main
 from moldau.ops.operations.adoption import name_for
 

@@ -1,0 +1,1 @@
+"""Retention and compaction: what stays of a log."""

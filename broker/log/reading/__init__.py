@@ -1,0 +1,1 @@
+"""Reading a log: from memory and from the store."""

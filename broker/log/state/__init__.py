@@ -1,0 +1,1 @@
+"""The state of a log: a fold over its entries, and how it is loaded."""

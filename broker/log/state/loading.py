@@ -1,0 +1,139 @@
+"""Loading a log: its snapshot, the entries after it, and the check that nothing is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from moldau.broker.log.reading.entries import end_of
+from moldau.broker.log.reading.reader import LogReader
+from moldau.broker.log.state.log_state import LogState
+from moldau.broker.store.log_integrity import IntactCheck, KnownEnd, Outcome
+from moldau.broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
+from moldau.broker.store_loss.log_integrity import LogIntegrity
+
+logger = logging.getLogger("moldau.log")
+
+MAX_ENTRIES_PER_READ = 64
+MAX_BYTES_PER_READ = 4 << 20  # about: of the store's memory and ours, for each log that reads
+CHANGED_AGAIN_S = 0.01
+NO_LIMIT = 1 << 63
+
+
+class Loading:
+    """`known_end`: what this worker has known of the log under an earlier store id."""
+
+    def __init__(
+        self, streams: Streams, integrity: LogIntegrity, reader: LogReader, known_end: KnownEnd
+    ) -> None:
+        self._streams = streams
+        self._integrity = integrity
+        self._reader = reader
+        self._known_end = known_end
+
+    async def run(self) -> tuple[LogState, int]:
+        """The fold, and up to where this worker may append. Raises StoreFault."""
+        reader = self._reader
+        begun: dict[tuple[bytes, int], LogState] = {}  # folds by store id and epoch
+        while True:
+            store_id = self._integrity.store_id
+            # In one command: another worker may be about to begin an epoch, and whoever takes the
+            # log for intact has to know of it.
+            saved = await self._streams.saved_state(reader.key, self._integrity.worker)
+            reader.start_loaded(saved.start, may_go_back=True)
+            is_intact = saved.store_id == store_id
+            if is_intact and (state := begun.get((store_id, reader.epochs.current))) is not None:
+                state.begin_epoch(reader.epochs.start)
+                return state, saved.reserved
+            last_id, state = await (
+                self._fold_intact(saved) if is_intact else self._fold_suspect(saved)
+            )
+            if is_intact and state.end >= last_id.end:
+                return state, saved.reserved
+            check = await self._integrity.check_intact(
+                reader.key, last_id.text, state.end, self._known_end
+            )
+            if check.outcome is Outcome.INTACT:
+                return state, 0
+            if check.outcome is Outcome.GONE:
+                return state, NO_LIMIT  # there is nothing to reserve in: the append will show that
+            if check.outcome is Outcome.NEW_EPOCH:
+                await self._began_epoch(state, check)
+                begun[store_id, check.epoch] = state
+            elif check.outcome is Outcome.CHANGED:
+                await asyncio.sleep(CHANGED_AGAIN_S)
+
+    async def _fold(self, saved: SavedState, *, use_snapshot: bool = True) -> LogState:
+        reader = self._reader
+        state = LogState.restore(saved.snapshot if use_snapshot else None)
+        if not use_snapshot:
+            state.size = saved.start.start_bytes
+        while True:
+            asked_for = entries_per_read(state)
+            entries = await self._streams.first_entries(reader.key, state.end, asked_for)
+            for entry in entries:
+                state.apply(entry.blob)
+            if len(entries) < asked_for:
+                break
+        state.begin_epoch(reader.epochs.start)
+        return state
+
+    # The last id is asked for first: what is appended after that shows in the check.
+
+    async def _fold_intact(self, saved: SavedState) -> tuple[LastId, LogState]:
+        return await asyncio.gather(self._streams.last_id(self._reader.key), self._fold(saved))
+
+    async def _fold_suspect(self, saved: SavedState) -> tuple[LastId, LogState]:
+        """Read the state of a log that may have lost entries.
+
+        A snapshot that knows more than the log has ever had is of no use.
+        """
+        key = self._reader.key
+        last_id, last, state = await asyncio.gather(
+            self._streams.last_id(key), self._streams.last_entry(key), self._fold(saved)
+        )
+        end = max(end_of(last) if last is not None else 0, self._reader.epochs.start)
+        # Unless the last entry was removed: then only the snapshot knows where it ended.
+        if state.end > end >= last_id.end:
+            logger.warning("%r: its snapshot is beyond its end %d", self._reader, end)
+            state = await self._fold(saved, use_snapshot=False)
+        return last_id, state
+
+    async def _began_epoch(self, state: LogState, check: IntactCheck) -> None:
+        reader, end = self._reader, state.end
+        if check.known_end > end:
+            logger.critical(
+                "%r LOST OFFSETS %d TO %d: the store does not have these records any more. "
+                "It goes on at offset %d, in leader epoch %d",
+                *(reader, end, check.known_end - 1, check.start, check.epoch),
+            )
+        else:
+            logger.warning(
+                "%r may have lost offsets from %d on, when the store was restarted or failed over; "
+                "no running worker knew any. It goes on at offset %d, in leader epoch %d",
+                *(reader, end, check.start, check.epoch),
+            )
+        await asyncio.gather(
+            drop_positions_from(self._streams, reader.key, end + 1),
+            self._streams.drop_aborted(reader.key, end, "+inf"),
+            self._integrity.epoch_begun(reader.topic, reader.partition, reader.key, check.epoch),
+        )
+
+
+def entries_per_read(state: LogState) -> int:
+    """How many entries to ask for: few when they are large."""
+    average = state.size // state.entries if state.entries else MAX_BYTES_PER_READ // 8
+    return max(1, min(MAX_ENTRIES_PER_READ, MAX_BYTES_PER_READ // max(average, 1)))
+
+
+async def drop_positions_from(streams: Streams, key: bytes, offset: int) -> None:
+    """Remove what the time index says of offsets that are lost."""
+    lost: list[tuple[int, int]] = []
+    page = 0
+    while True:
+        points = await streams.index_points(key, page)
+        lost += [point for point in points if point[0] >= offset]
+        if len(points) < INDEX_PAGE:
+            break
+        page += 1
+    await streams.drop_index(key, lost)

@@ -1,0 +1,1 @@
+"""Appending to a log: the machine, what it appends, and its shell."""
