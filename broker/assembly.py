@@ -76,17 +76,12 @@ from moldau.broker.topics.topics import Topic, Topics
 
 @dataclass
 class Parts:
-    """The objects of a worker."""
+    """The objects of a worker, beside those that `broker` has."""
 
-    settings: WorkerSettings
-    store: Store
-    topics: Topics
-    logs: Logs
-    group_coordinator: GroupCoordinator
+    broker: Broker
     group_events: GroupEvents | None  # None: they are turned off
     upkeep: GroupUpkeep
     transactions: TransactionServices
-    broker: Broker
     tables: CachedTables
     change_feed: ChangeFeed
     logins: LoginServices
@@ -223,15 +218,10 @@ def assemble(
     }
 
     parts = Parts(
-        settings=settings,
-        store=store,
-        topics=topics,
-        logs=logs,
-        group_coordinator=groups,
+        broker=broker,
         group_events=events,
         upkeep=upkeep,
         transactions=transactions,
-        broker=broker,
         tables=tables,
         change_feed=ChangeFeed(broker, tables, contents),
         logins=logins,
@@ -252,8 +242,8 @@ def assemble(
 def _connect(parts: Parts) -> None:
     """Who calls whom when something happens."""
     broker, connections, sessions = parts.broker, parts.connections, parts.sessions
-    store, topics, logs = parts.store, parts.topics, parts.logs
-    groups, transactions = parts.group_coordinator, parts.transactions
+    store, topics, logs = broker.store, broker.topics, broker.logs
+    groups, transactions = broker.group_coordinator, parts.transactions
     audit, users, tokens = broker.audit, broker.users, broker.tokens
 
     # A topic changes, or is deleted: groups compute assignments again, and forget its offsets.
@@ -279,7 +269,7 @@ def _connect(parts: Parts) -> None:
         groups.jobs.visibility = RegexVisibility()
     users.on_changed.append(sessions.users_changed)
     tokens.on_ended.append(sessions.tokens_ended)
-    tokens.on_removed = partial(audit.token_expired, worker_identity(parts.settings.index))
+    tokens.on_removed = partial(audit.token_expired, worker_identity(broker.settings.index))
     count_login = broker.access.login
     parts.logins.on_events(audit.login, audit.login_failed)
     parts.logins.on_events(
@@ -306,12 +296,13 @@ def _connect(parts: Parts) -> None:
 def follow_changes(parts: Parts, changes_at: bytes) -> Watcher:
     """Apply what other workers announce, from behind `changes_at`: the last change when loading
     began."""
-    store, logs, feed = parts.store, parts.logs, parts.change_feed
+    broker, feed = parts.broker, parts.change_feed
+    store, logs = broker.store, broker.logs
     store.identity.on_changed = feed.store_changed
     logs.watcher = Watcher(
         store.blocking,
         store.control,
-        parts.settings.index,
+        broker.settings.index,
         on_change=feed.changed,
         on_wake=logs.woken,
         on_applied=store.topics.change_acks.acknowledged,
@@ -325,10 +316,11 @@ def follow_changes(parts: Parts, changes_at: bytes) -> Watcher:
 
 def background(parts: Parts) -> list[Coroutine[Any, Any, None]]:
     """What runs from the start of a worker to its end."""
-    store, logs, broker = parts.store, parts.logs, parts.broker
+    broker = parts.broker
+    store, logs = broker.store, broker.logs
     compaction = Compaction(store.streams, store.cleaned, logs.retention)
     found = [
-        Maintenance(parts.topics, logs, compaction).run(),
+        Maintenance(broker.topics, logs, compaction).run(),
         parts.upkeep.run(),
         parts.change_feed.watch_contents(),
         store.watch_identity(),
@@ -339,7 +331,7 @@ def background(parts: Parts) -> list[Coroutine[Any, Any, None]]:
         found.append(parts.group_events.run())
     if broker.tokens.is_enabled:
         found.append(broker.tokens.run())
-        if parts.settings.index == 0:
+        if broker.settings.index == 0:
             found.append(broker.tokens.run_sweeps())
     if broker.audit.is_enabled:
         found.append(broker.audit.run())

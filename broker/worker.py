@@ -62,12 +62,12 @@ class Worker:
     async def _load(self, parts: Parts) -> None:
         if self.settings.workers > 1:  # before anything is loaded: see store/unapplied.py
             change = Change("worker", worker=self.settings.index)
-            await parts.store.topics.announce(change)
+            await parts.broker.store.topics.announce(change)
         await parts.broker.load_config()
         await parts.tables.load()
         await parts.change_feed.load_logs()
         if self.settings.index == 0:
-            await parts.topics.finish_deletions()
+            await parts.broker.topics.finish_deletions()
 
     async def _listen(self, parts: Parts) -> None:
         limiter = parts.broker.limiter
@@ -106,7 +106,8 @@ class Worker:
         """Accept no connection, answer parked requests, finish appends. Without its supervisor a
         worker does not wait for the store."""
         parts, is_orphaned = self._parts, self._parent_gone
-        broker, groups, events = parts.broker, parts.group_coordinator, parts.group_events
+        broker, events = parts.broker, parts.group_events
+        groups = broker.group_coordinator
         parts.loop_lag.stop()
         parts.listening.close()
         for task in self._background:
@@ -123,7 +124,7 @@ class Worker:
                 await events.close(DRAIN_S / 8)
             await broker.audit.close(DRAIN_S / 8)
         parts.connections.drain()
-        await parts.logs.close(1.0 if is_orphaned else DRAIN_S / 2)
+        await broker.logs.close(1.0 if is_orphaned else DRAIN_S / 2)
         await parts.connections.closed(DRAIN_S / 4)
         await parts.transactions.close_slots()
         parts.transactions.close()
@@ -131,7 +132,7 @@ class Worker:
         broker.tokens.close()
         await self._watcher.close()
         await asyncio.gather(*self._background, return_exceptions=True)
-        parts.store.close()
+        broker.store.close()
 
 
 if __name__ == "__main__":
