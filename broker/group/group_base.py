@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import Answer, ArmTimer, CancelTimer, Effect, Persist, Reply
+from moldau.broker.group.effects import (
+    Answer,
+    ArmTimer,
+    CancelTimer,
+    DeleteAnswer,
+    Effect,
+    MemberChange,
+    MemberChanged,
+    Persist,
+    Reply,
+)
 from moldau.broker.group.events import Event
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKey, TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
 from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason, Writes
+
+
+class AnyMember(Protocol):
+    """A member of either protocol."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
 
 
 class GroupBase(ABC):
@@ -146,6 +165,19 @@ class GroupBase(ABC):
     def reply(self, call: object, answer: Answer) -> None:
         self.effects.append(Reply(call, answer))
 
+    def report(self, change: MemberChange, member: AnyMember) -> None:
+        self.effects.append(
+            MemberChanged(
+                self.group_id,
+                change,
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                self.size,
+            )
+        )
+
     def take_effects(self) -> list[Effect]:
         effects = self.effects
         self.effects = []
@@ -230,6 +262,16 @@ class GroupBase(ABC):
 
     def end_write(self, token: int) -> list[WriteReason]:
         return self._writes.end(token)
+
+    def deleted(self, wanted: DeleteGroup, error: ErrorCode) -> None:
+        """A deletion that failed may still have happened, or half of it, so the group cannot come
+        back. It stays Dead, and the deletion is retried until it succeeds."""
+        if wanted.call is not None:
+            self.reply(wanted.call, DeleteAnswer(error))
+        if error is ErrorCode.NONE:
+            self.cancel_all_timers()
+        else:
+            self.store_later()
 
     def abandon_writes(self) -> list[WriteReason]:
         return self._writes.abandon()
