@@ -1,8 +1,8 @@
-"""What can happen to a group. Frozen values; handlers make them from requests.
+"""The events of a group: frozen values that handlers make from requests.
 
-`call` is the handler's token for the request, opaque here and never None. Each one gets exactly one
-`Reply` effect, at once or later; the reply to a closed connection is dropped by the coordinator.
-Metadata and assignments are kept for long: they are `bytes` of their own, not views of a frame.
+`call` is the handler's handle of the request, opaque here and never None. Each one gets exactly one
+`Reply` effect, at once or later; the coordinator drops the reply to a closed connection. Metadata
+and assignments are kept for long, so they are copied `bytes`, not views of a frame.
 
 How API versions map to fields (decided by the handlers; a group knows no versions):
 

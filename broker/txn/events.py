@@ -1,7 +1,7 @@
-"""What can happen to a transactional id. Frozen values; handlers make them from requests.
+"""The events of a transactional id: frozen values that handlers make from requests.
 
-`call` is the handler's token for the request, opaque here and never None. Each one gets exactly one
-`Reply` effect, at once or later; the reply to a closed connection is dropped by the coordinator.
+`call` is the handler's handle of the request, opaque here and never None. Each one gets exactly one
+`Reply` effect, at once or later; the coordinator drops the reply to a closed connection.
 
 `version` is that of the request, as errors and rules differ:
 
