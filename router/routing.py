@@ -18,8 +18,8 @@ routing key are read, and the body is forwarded untouched. Requests that name se
 transactional ids are decoded; they are rare and short.
 
 A route usually depends only on the first bytes of a request, and clients repeat their requests:
-`find_route` returns how many bytes these are, so that the next request that begins with them (except
-for its correlation id) need not be looked at again.
+`find_route` returns how many bytes these are, so that the next request that begins with them
+(except for its correlation id) need not be looked at again.
 
 Why SPREAD is its own kind: requests of one connection that append to a partition must reach the
 log in the order in which they were sent. They do while each goes to the leader of all its
