@@ -49,14 +49,14 @@ _AUTHENTICATE = APIS[ApiKey.SASL_AUTHENTICATE]
 
 
 class LoggingIn(Protocol):
-    """What a login needs of the client connection it belongs to."""
+    """The interface of the client connection to which a login belongs."""
 
     identity: Identity
 
     def write(self, frame: bytes) -> None: ...
 
     def logged_in(self, identity: Identity, rest: bytes) -> None:
-        """`rest`: what was received behind the login."""
+        """The client has logged in; `rest` was received after the login."""
 
     def go_on(self) -> None:
         """The next request can be served."""
@@ -67,7 +67,7 @@ class LoggingIn(Protocol):
 
 
 class ClientLogin:
-    """`received` begins with the SaslHandshake of a client that logs in again."""
+    """A login. `received` begins with the SaslHandshake of a client that logs in again."""
 
     __slots__ = (
         "_client",
@@ -113,7 +113,7 @@ class ClientLogin:
 
     @property
     def unfinished(self) -> tuple[int, int]:
-        return 0, 0  # its size has a limit of its own
+        return 0, 0  # its size has its own limit
 
     def is_halfway_to(self, connection: WorkerConnection) -> bool:
         return False
@@ -131,7 +131,7 @@ class ClientLogin:
         return True
 
     def go_on(self) -> None:
-        """Serve what was received. Raises FAULTS."""
+        """Process the received requests. Raises FAULTS."""
         while self.may_read and len(self.kept) >= LENGTH_SIZE:
             size = frame_size(self.kept, 0, MIN_TOKEN, self._steps.max_frame)
             end = LENGTH_SIZE + size
@@ -211,7 +211,7 @@ class ClientLogin:
             self._client.go_on()
 
     def relay_lost(self, reply: bytes) -> None:
-        """After a failure, or in the middle of it: the worker has died."""
+        """The worker has died, after a failure or during one."""
         if reply and self._steps.state is LoginState.TOKENS:
             self._client.write(reply)
         self._client.close()

@@ -1,14 +1,14 @@
-"""Where a request goes: the head of its frame in, a `Route` out. Pure, no I/O.
+"""Decides where a request goes: the head of its frame in, a `Route` out. Pure, no I/O.
 
-    LOCAL    the router replies itself: ApiVersions, FindCoordinator (with an authorizer, that is
-             for ANY worker: only workers have ACLs)
+    LOCAL    the router replies itself: ApiVersions, FindCoordinator (with an authorizer it
+             goes to ANY worker: only workers have ACLs)
     LOGIN    SaslHandshake, SaslAuthenticate: see login.py
     OWNER    exactly this worker: it coordinates the group or the transactional id
-    LEADER   this worker by preference, another one if it is down: it leads the first partition
+    LEADER   preferably this worker, which leads the first partition; another one if it is down
     SPREAD   a Produce to partitions of several leaders; see below
     ANY      any worker: topics, configurations, Metadata (topics live in the store, which the
              router does not read)
-    SPLIT    groups or transactional ids of several workers: `parts` is what each worker is asked
+    SPLIT    groups or transactional ids of several workers: `parts` has the request to each
     EVERY    all workers: ListGroups, ListTransactions
     MORE     the head is too short to decide
     REFUSED  not served: the connection is closed, since the protocol has no error reply for it
@@ -17,9 +17,9 @@ The table of APIs (broker/wire/apis.py) defines how an API is routed. Only the h
 routing key are read, and the body is forwarded untouched. Requests that name several groups or
 transactional ids are decoded; they are rare and short.
 
-A route mostly depends on the first bytes of a request only, and a client sends the same ones again
-and again: `find_route` returns how many bytes these are, so that the next request that begins with
-them (except for its correlation id) need not be looked at again.
+A route usually depends only on the first bytes of a request, and clients repeat their requests:
+`find_route` returns how many bytes these are, so that the next request that begins with them
+(except for its correlation id) need not be looked at again.
 
 Why SPREAD is its own kind: requests of one connection that append to a partition must reach the
 log in the order in which they were sent. They do while each goes to the leader of all its

@@ -5,11 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import Effect, Persist
+from moldau.broker.group.effects import (
+    DeleteAnswer,
+    Effect,
+    MemberChange,
+    MemberChanged,
+    Persist,
+)
 from moldau.broker.group.events import Event
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
@@ -17,6 +23,15 @@ from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
 from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason
 from moldau.broker.machine import machine
 from moldau.broker.machine.effects import TimerKey
+
+
+class AnyMember(Protocol):
+    """A member of either protocol."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
 
 
 class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
@@ -142,6 +157,19 @@ class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
         """True if the group is Dead and nothing is left to be done: drop it."""
         return self.state is GroupState.DEAD and self.is_at_rest
 
+    def report(self, change: MemberChange, member: AnyMember) -> None:
+        self.effects.append(
+            MemberChanged(
+                self.group_id,
+                change,
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                self.size,
+            )
+        )
+
     # --- timers ---
 
     def arm(self, kind: StrEnum, at_ms: int, member_id: str = "") -> None:
@@ -202,6 +230,16 @@ class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
     def end_write(self, revision: int) -> list[WriteReason]:
         """The reasons of that write; none, if it is not the one in flight."""
         return self.write_ended(revision) or []
+
+    def deleted(self, wanted: DeleteGroup, error: ErrorCode) -> None:
+        """A deletion that failed may still have happened, or half of it, so the group cannot come
+        back. It stays Dead, and the deletion is retried until it succeeds."""
+        if wanted.call is not None:
+            self.reply(wanted.call, DeleteAnswer(error))
+        if error is ErrorCode.NONE:
+            self.cancel_all_timers()
+        else:
+            self.store_later()
 
     def abandon_writes(self) -> list[WriteReason]:
         """Returns everything that was wanted. An outcome reported later is ignored."""

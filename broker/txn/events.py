@@ -1,4 +1,4 @@
-"""What can happen to a transactional id. Frozen values; handlers make them from requests.
+"""The events of a transactional id: frozen values that handlers make from requests.
 
 `call` is the handler's reply handle, opaque here and never None. Each one gets exactly one `Reply`
 effect, at once or later; the reply to a closed connection is dropped by the coordinator.

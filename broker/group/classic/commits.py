@@ -1,4 +1,4 @@
-"""Who may commit offsets to a classic group, what it subscribes to, and what expires."""
+"""Offset commits to a classic group, its subscriptions, and when its offsets expire."""
 
 from __future__ import annotations
 

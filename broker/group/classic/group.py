@@ -169,7 +169,7 @@ class Group(GroupData):
                 case SaveReplacement():
                     join.replacement_stored(self, reason, event.error)
                 case DeleteGroup():
-                    leave.deleted(self, reason, event.error)
+                    self.deleted(reason, event.error)
                 case SaveGroup():
                     leave.saved(self, event.error)
         self.begin_write()

@@ -14,7 +14,6 @@ from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
     JoinAnswer,
     MemberChange,
-    MemberChanged,
     Persist,
     StateChanged,
     SyncAnswer,
@@ -89,19 +88,6 @@ class GroupData(GroupBase):
         if member_id not in self.roster.by_id:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE
-
-    def report(self, change: MemberChange, member: Member) -> None:
-        self.effects.append(
-            MemberChanged(
-                self.group_id,
-                change,
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                len(self.roster),
-            )
-        )
 
     def remove(self, member: Member, change: MemberChange) -> None:
         """Remove a member. Its parked requests get UNKNOWN_MEMBER_ID: it has to join from scratch.

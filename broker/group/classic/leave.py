@@ -63,17 +63,6 @@ def delete(group: GroupData, event: Delete) -> None:
         group.store(DeleteGroup(event.call))
 
 
-def deleted(group: GroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
-    """A deletion that failed may still have happened, or half of it, so the group cannot come back.
-    It stays Dead, and the deletion is retried until it succeeds."""
-    if wanted.call is not None:
-        group.reply(wanted.call, DeleteAnswer(error))
-    if error is ErrorCode.NONE:
-        group.cancel_all_timers()
-    else:
-        group.store_later()
-
-
 def saved(group: GroupData, error: ErrorCode) -> None:
     """Retry a write that failed. Otherwise a restart would restore an older state, for example with
     members that have left, and wait for them."""

@@ -72,7 +72,7 @@ def complete_if_ready(group: GroupData) -> None:
 
 
 def initial_delay_over(group: GroupData) -> None:
-    """Wait again if members joined in the meantime, up to the rebalance timeout."""
+    """Wait again if members joined meanwhile, up to the rebalance timeout."""
     assert group.initial_since_ms is not None
     until_ms = group.initial_since_ms + group.roster.rebalance_timeout_ms()
     remaining_ms = until_ms - group.now_ms

@@ -197,7 +197,7 @@ class ConsumerGroup(ConsumerGroupData):
             if isinstance(reason, PendingAnswer):
                 self.stored_for(reason, event.error)
             elif isinstance(reason, DeleteGroup):
-                removal.deleted(self, reason, event.error)
+                self.deleted(reason, event.error)
 
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         ConsumerHeartbeat: heartbeat.heartbeat,

@@ -15,7 +15,6 @@ from moldau.broker.group.effects import (
     Assign,
     Effect,
     MemberChange,
-    MemberChanged,
     Persist,
     StateChanged,
 )
@@ -178,19 +177,6 @@ class ConsumerGroupData(GroupBase, ABC):
         self.changed(member)
         if change is not None:
             self.report(change, member)
-
-    def report(self, change: MemberChange, member: Member) -> None:
-        self.effects.append(
-            MemberChanged(
-                self.group_id,
-                change,
-                member.member_id,
-                member.instance_id,
-                member.client_id,
-                member.client_host,
-                len(self.members),
-            )
-        )
 
     def changed(self, member: Member) -> None:
         """Note that this member has to be stored."""

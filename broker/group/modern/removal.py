@@ -24,16 +24,6 @@ def delete(group: ConsumerGroupData, event: Delete) -> None:
         group.store(DeleteGroup(event.call))
 
 
-def deleted(group: ConsumerGroupData, wanted: DeleteGroup, error: ErrorCode) -> None:
-    """A deletion that failed may still have happened: the group stays Dead, and it is retried."""
-    if wanted.call is not None:
-        group.reply(wanted.call, DeleteAnswer(error))
-    if error is ErrorCode.NONE:
-        group.cancel_all_timers()
-    else:
-        group.store_later()
-
-
 def unload(group: ConsumerGroupData) -> None:
     """Give the group up to another worker."""
     refuse_waiting(group, ErrorCode.NOT_COORDINATOR)
