@@ -82,6 +82,11 @@ class SimulatedStore:
         """What XRANGE with COUNT 1 finds from there on."""
         return next(iter(self.read(base, 1)), None)
 
+    @property
+    def is_proved(self) -> bool:
+        """Was the log loaded in this history? Until then nothing can be reserved."""
+        return self._proved == self.token
+
     def reserve(self, worker: int, ceiling: int) -> int:
         self._reserved[worker] = max(self._reserved.get(worker, 0), ceiling)
         self._ceiling = max(self._ceiling, ceiling)
@@ -89,7 +94,7 @@ class SimulatedStore:
 
     def load(self, worker: int) -> tuple[LogState, int]:
         """The state of the log; a log that may have lost its end begins a new epoch first."""
-        if self._proved != self.token:
+        if not self.is_proved:
             self._proved = self.token
             if self._ceiling > self.end:
                 number, end = self.epochs.current + 1, max(self.end, self.epochs.start)
@@ -153,7 +158,7 @@ class Worker:
         self.pending.append(("turn", None))
 
     def send(self, entry: InFlightEntry) -> None:
-        self.pending.append(("send", entry))
+        self.pending.append(("send" if self.is_up else "down", entry))
 
     def read(self, offset: int, count: int) -> None:
         self.pending.append(("read", (offset, count)))
@@ -201,10 +206,14 @@ class Worker:
                 self.writer.turn_ended()
             case "send":
                 self.writer.replied(fault or self._append(about))
+            case "lost" | "down":
+                self.writer.replied(LOST if what == "lost" else DOWN)
             case "read":
                 self.writer.entries_read(fault or self.store.read(*about))
             case "reserve" if fault is not None:
                 self.writer.reserved(fault)
+            case "reserve" if not self.store.is_proved:
+                self.writer.reserved(False)
             case "reserve":
                 self.reservation.ceiling = self.store.reserve(self.number, about + RESERVED_AHEAD)
                 self.reservation.extend_at = self.reservation.ceiling - RESERVED_AHEAD // 2
@@ -248,8 +257,13 @@ class Worker:
         for done in waiting:
             done(reached)
 
-    def cut(self, fate: str) -> None:
-        """Lose the connection. An entry on its way is lost, stored, or arrives some time later."""
+    def cut(self, fate: str, *, hears: bool = True) -> None:
+        """Lose the connection. An entry on its way is lost, stored, or arrives some time later.
+
+        `hears`: the writer is told at once, else when another connection is up.
+        """
+        if not self.is_up:
+            return
         self.is_up = False
         unanswered, self.pending = self.pending, []
         for what, about in unanswered:
@@ -261,13 +275,13 @@ class Worker:
                 self.pending.append(("lost", about))
             else:
                 self.pending.append((what, about))
-        self.hear_of_losses()
+        if hears:
+            self._hear_of("lost")
 
-    def hear_of_losses(self) -> None:
-        lost = [about for what, about in self.pending if what == "lost"]
-        self.pending = [one for one in self.pending if one[0] != "lost"]
-        for _ in lost:
-            self.writer.replied(LOST)
+    def _hear_of(self, what: str) -> None:
+        """Every append that was lost, or was never sent."""
+        while found := [at for at, one in enumerate(self.pending) if one[0] == what]:
+            self.happen(found[0])
 
     def arrive_late(self) -> None:
         for entry in self.late:
@@ -275,12 +289,14 @@ class Worker:
         self.late.clear()
 
     def connect(self) -> None:
+        self._hear_of("down")
         self.is_up = True
         if self.token != self.store.token:
             self.token = self.store.token
             self.late.clear()
             self.replicated(NEVER)
             self.writer.store_changed()
+        self._hear_of("lost")
 
     def receive(self, skipped: int) -> None:
         """The watcher's notice of entries, perhaps of the newest only."""
@@ -334,13 +350,25 @@ class Producer:
         self._unacknowledged: dict[int, SimulatedAppend | None] = {}  # by sequence; None: to send
 
     def produce(self, worker: Worker, replicas: int) -> None:
-        if len(self._unacknowledged) < self.MOST_OUT and not self.is_fenced:
+        if len(self._unacknowledged) < self.MOST_OUT and not (self._is_out and self._has_failed):
             self._unacknowledged[self._next] = None
             self._next += 1
-            self.send(worker, replicas)
+            self._send_all(worker, replicas)
+
+    @property
+    def _is_out(self) -> bool:
+        return any(append is not None for append in self._unacknowledged.values())
+
+    @property
+    def _has_failed(self) -> bool:
+        return any(append is None for append in self._unacknowledged.values())
 
     def send(self, worker: Worker, replicas: int) -> None:
-        """What is not out, in order, unless an earlier batch is out: it may come back."""
+        """Send again what has failed, in order, once every batch behind it has been answered."""
+        if not self._is_out:
+            self._send_all(worker, replicas)
+
+    def _send_all(self, worker: Worker, replicas: int) -> None:
         for sequence in sorted(self._unacknowledged):
             if self._unacknowledged.get(sequence, self) is None and not self.is_fenced:
                 self._send(sequence, worker, replicas)
@@ -398,10 +426,10 @@ class World:
         self.plain.append(append)
         worker.writer.append(append)
 
-    def change_store(self, lost_entries: int) -> None:
+    def change_store(self, lost_entries: int, *, fate: str, hears: bool) -> None:
         """Every worker loses its connection, and finds another history when it is back."""
         for worker in self.workers:
-            worker.cut("lost")
+            worker.cut(fate, hears=hears)
             worker.late.clear()
         self.store.change(lost_entries)
 
@@ -432,6 +460,9 @@ class World:
         """Every acknowledged batch is in the log once, and each producer's are in order."""
         values = [value for value, _ in self.store.values()]
         assert len(values) == len(set(values)), "stored twice"
+        for append in self.plain:
+            refused = isinstance(append.error, StoreFault)
+            assert not (refused and append.value in values), "in the log, and said not to be"
         for producer in self.producers:
             prefix = b"%d/" % producer.number
             stored = [int(value.split(b"/")[1]) for value in values if value.startswith(prefix)]

@@ -65,6 +65,12 @@ class RandomWriters(RuleBasedStateMachine):
         self.world.producers[which].give_up(times_out=times_out)
         self.world.producers[which].send(self.world.workers[worker], 0)
 
+    @rule(which=producers, worker=workers)
+    def produce_through(self, which: int, worker: int) -> None:
+        self.turn_to(which, worker, False)
+        self.produce(which, 1, -1)
+        self.world.workers[worker].go_on()
+
     @rule(worker=workers, replicas=acks)
     def produce_plain(self, worker: int, replicas: int) -> None:
         self.world.produce_plain(self.world.workers[worker], replicas)
@@ -86,10 +92,18 @@ class RandomWriters(RuleBasedStateMachine):
         if self.world.workers[worker].pending:
             self.world.workers[worker].happen(index, fails=True)
 
+    @rule(worker=workers)
+    def refuse_an_append(self, worker: int) -> None:
+        """While batches wait behind it."""
+        self.world.workers[worker].go_on(until="send")
+        for which in range(PRODUCERS):
+            if self.served_by[which] == worker:
+                self.produce(which, 1, -1)
+        self.refuse(worker, 0)
+
     @rule(worker=workers, fate=st.sampled_from(["lost", "stored", "late"]))
     def cut(self, worker: int, fate: str) -> None:
-        if self.world.workers[worker].is_up:
-            self.world.workers[worker].cut(fate)
+        self.world.workers[worker].cut(fate)
 
     @rule(worker=workers, fate=st.sampled_from(["lost", "stored", "late"]))
     def cut_with_an_append_out(self, worker: int, fate: str) -> None:
@@ -103,6 +117,12 @@ class RandomWriters(RuleBasedStateMachine):
         self.world.workers[worker].connect()
 
     @rule(worker=workers)
+    def arrive_late_before_it_is_sent_again(self, worker: int) -> None:
+        self.world.workers[worker].connect()
+        self.world.workers[worker].go_on(until="send")
+        self.world.workers[worker].arrive_late()
+
+    @rule(worker=workers)
     def arrive_late(self, worker: int) -> None:
         self.world.workers[worker].arrive_late()
 
@@ -114,10 +134,10 @@ class RandomWriters(RuleBasedStateMachine):
     def replicas_are(self, replicas: int) -> None:
         self.world.store.replicas = replicas
 
-    @rule(lost=st.integers(0, 2))
-    def change_store(self, lost: int) -> None:
+    @rule(lost=st.integers(0, 2), fate=st.sampled_from(["lost", "stored"]), hears=st.booleans())
+    def change_store(self, lost: int, fate: str, hears: bool) -> None:
         if self.may_lose:
-            self.world.change_store(lost)
+            self.world.change_store(lost, fate=fate, hears=hears)
 
     # --- other workers' appends ---
 
