@@ -138,7 +138,7 @@ async def test_the_oldest_gives_way_when_there_are_too_many(
 async def test_no_descriptors_left_is_waited_out(
     certificates: Certificates, tls: TlsSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moldau.broker.accepting.RETRY_S", 0.05)
+    monkeypatch.setattr("moldau.broker.net.accepting.RETRY_S", 0.05)
     async with tls_served(Echo, tls) as served:
         failing = True
         listening = served.server._listening
