@@ -60,7 +60,7 @@ class Worker:
             raise BootFailure(f"the store cannot be reached: {fault}") from None
 
     async def _load(self, parts: Parts) -> None:
-        if self.settings.workers > 1:  # before anything is loaded: see store/unapplied.py
+        if self.settings.workers > 1:  # before anything is loaded: see store/change_acks.py
             change = Change("worker", worker=self.settings.index)
             await parts.broker.store.topics.announce(change)
         await parts.broker.load_config()

@@ -1,7 +1,7 @@
 """The shell around `broker/telemetry`: subscriptions from the store, clocks, turns.
 
 Pushes are unpacked where they were received, which takes some milliseconds at most, and read in
-slices (coordinator/slices.py): a thread would hold the interpreter against the event loop.
+slices (coordinator/time_slicer.py): a thread would hold the interpreter against the event loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Limits snapshots, their history and group events to what a user may see.
 
-Workers decide, by the user's ACLs (broker/private/visible_names.py). Processes, the store and
+Workers decide, by the user's ACLs (broker/private/table.py). Processes, the store and
 rates of requests are for those who may describe the cluster. Pure.
 """
 
