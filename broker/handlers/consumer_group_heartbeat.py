@@ -100,11 +100,11 @@ def _note_visibility(broker: Broker, call: Call, group_id: str, pattern: str) ->
 
 
 def _event(
-    request: ConsumerGroupHeartbeatRequest, token: HeartbeatReply, epoch: int, call: Call
+    request: ConsumerGroupHeartbeatRequest, reply: HeartbeatReply, epoch: int, call: Call
 ) -> ConsumerHeartbeat:
     owned, names = request.topic_partitions, request.subscribed_topic_names
     return ConsumerHeartbeat(
-        handle,
+        reply,
         request.member_id,
         epoch,
         call.header.client_id or "",
