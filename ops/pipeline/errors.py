@@ -53,7 +53,7 @@ def unreadable(partition: TopicPartition, offset: int, reason: str) -> DataLoss:
 
 # The last line of a Python traceback. Spark passes tracebacks on as text, wherever they come from:
 # a task, a reader of the source, the function of foreachBatch.
-_RAISED_HERE = re.compile(r"^ops\.(?:\w+\.)+\w+: (.+)", re.MULTILINE)
+_RAISED_HERE = re.compile(r"^moldau\.ops\.(?:\w+\.)+\w+: (.+)", re.MULTILINE)
 
 
 def from_spark(error: Exception, resumes_at: str = "where it stopped") -> PipelineError:
