@@ -82,7 +82,8 @@ def consume(settings: dict[str, str], topic: str, group: str) -> bytes | str:
 
 def test_one_line_on_standard_output_and_where_the_settings_are(broker: Broker) -> None:
     assert broker.ready_line.startswith("moldau ready bootstrap=")
-    assert str(security_dir(broker) / "librdkafka.properties") in broker.log()
+    settings = str(security_dir(broker) / "librdkafka.properties")
+    wait_until(lambda: settings in broker.log(), 30, "the log says where the settings are")
     assert librdkafka_settings(broker)["sasl.password"] not in broker.log()
     assert oct(security_dir(broker).stat().st_mode)[-3:] == "700"
 
