@@ -178,7 +178,7 @@ def test_a_worker_that_sees_another_store_id_gets_no_answer(
 def test_what_is_open_is_told_to_a_worker_with_the_same_store_id_only(
     client: RawClient, peers: list[Peer]
 ) -> None:
-    """Else it would abort what this one is about to end again: see `coordinator/transactions/hanging_transactions.py`."""
+    """Otherwise it would abort a transaction that this worker is about to end again."""
     name = "open-under-which-store-id"
     producer = begun(client, name)
     owner = peers[owner_of(name, WORKERS)]

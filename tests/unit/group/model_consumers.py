@@ -77,12 +77,14 @@ class ModelConsumer:
         self.call = self._send(self.epoch, owned, full=full)
 
     def repeat(self, age: int) -> None:
-        """A request of an earlier epoch arrives late, or again. Its answer goes nowhere."""
+        """A request of an earlier epoch arrives late, or again, by a connection that broke. Its answer
+        goes nowhere, and may have been the one that has the assignment: it says all again."""
         old = [one for one in self.sent if 0 < one.epoch < self.epoch]
         if old and self.is_alive:
             late = old[-1 - age % len(old)]
             call: Call[HeartbeatAnswer] = self.g.call(f"late one of {self.name}")
             self.g.send(_with_call(late, call))
+            self.must_say_all = True
 
     def lose_answer(self) -> None:
         """The connection broke: whatever was answered, it does not know. It says all again."""
