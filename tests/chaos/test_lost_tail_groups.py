@@ -202,5 +202,9 @@ def test_librdkafka_goes_on_after_the_owner_died_too(
         assert stored_generation(stage) < LIMIT
         produce(broker, TOPIC, 1, 1, 0)
         wait_until(lambda: committed(broker) > 2, PATIENCE_S, "it reads and commits")
-        (shown,) = Cli(broker).json("groups", "describe", GROUP)["groups"]
-        assert (shown["state"], len(shown["members"])) == ("Stable", 2)
+
+        def is_stable() -> bool:
+            (shown,) = Cli(broker).json("groups", "describe", GROUP)["groups"]
+            return (shown["state"], len(shown["members"])) == ("Stable", 2)
+
+        wait_until(is_stable, PATIENCE_S, "the group has come to rest")

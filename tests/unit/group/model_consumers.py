@@ -77,8 +77,8 @@ class ModelConsumer:
         self.call = self._send(self.epoch, owned, full=full)
 
     def repeat(self, age: int) -> None:
-        """A request of an earlier epoch arrives late, or again, by a connection that broke. Its answer
-        goes nowhere, and may have been the one that has the assignment: it says all again."""
+        """A request of an earlier epoch arrives late, or again, by a connection that broke. Its
+        answer goes nowhere, and may be the one that has the assignment: it says all again."""
         old = [one for one in self.sent if 0 < one.epoch < self.epoch]
         if old and self.is_alive:
             late = old[-1 - age % len(old)]
