@@ -56,7 +56,7 @@ class GroupConfig(Struct, frozen=True):
     """`group.max.size`"""
     new_member_join_timeout_ms: int = 300_000
     """How long the parked Join of a new member may wait. It cannot heartbeat yet, so a client that
-    disconnected would otherwise stay in the group for ever."""
+    disconnected would otherwise stay in the group forever."""
     offset_metadata_max_size: int = 4_096
     """`offset.metadata.max.bytes`, in characters as in Kafka"""
     offsets_retention_ms: int = 7 * 24 * 3_600_000

@@ -45,7 +45,7 @@ async def handle(
         )
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-    # At least one, or a client that follows the cursor would ask for ever.
+    # At least one, or a client that follows the cursor would ask forever.
     left = max(1, min(request.response_partition_limit, MAX_PARTITIONS_PER_REPLY))
     response = DescribeTopicPartitionsResponse()
     checked = broker.logs.checked

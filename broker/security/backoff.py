@@ -1,6 +1,6 @@
 """How long a failed login waits for its answer: longer with every failure of its address.
 
-Clients with a wrong password retry at once, for ever, and so does anyone who guesses passwords. The
+Clients with a wrong password retry at once, forever, and so does anyone who guesses passwords. The
 table is bounded: addresses that have not failed for a while are forgotten, oldest first.
 """
 

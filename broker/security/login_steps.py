@@ -52,7 +52,7 @@ class Reply(NamedTuple):
     header: RequestHeader
     message: Message | None
     closes: bool = False  # the connection, once the reply is sent
-    software: tuple[str, str] | None = None  # the client's name and version, if it told them
+    software: tuple[str, str] | None = None  # the client's name and version, if it sent them
 
 
 class MechanismChosen(NamedTuple):

@@ -245,7 +245,7 @@ class Connection(Receiving):
             if logins is None or not logins.is_current(
                 identity.user, identity.revision, identity.token
             ):
-                self.abort()  # the session is over; the router will be told
+                self.abort()  # the session is over; the router notices
 
     # --- logging in ---
 

@@ -8,6 +8,7 @@ from. A connection whose client does not keep pace while others wait is closed.
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 
 from moldau.broker.logging_setup import LimitedLog
 from moldau.broker.server.budget import Budget
@@ -29,11 +30,11 @@ class Receiving(FlowControl):
         self.limiter = limiter
 
     @property
-    def peer(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def peer(self) -> str: ...
 
-    def abort(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def abort(self) -> None: ...
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.buffer

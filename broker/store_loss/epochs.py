@@ -1,7 +1,7 @@
 """Leader epochs of a log, and the gaps in its offsets. Pure: no I/O.
 
 A log whose store may have lost its end continues above every offset that was ever given out, in a
-new leader epoch. So an offset names one record for ever. The offsets between the old end and the
+new leader epoch. So an offset names one record forever. The offsets between the old end and the
 new start are a gap: their records are lost, or never existed.
 
 The log's state holds them as text, oldest first, `<epoch>:<start>:<previous end>` separated by
@@ -75,7 +75,7 @@ class Epochs:
         return Epochs((*self.since(log_start).all, following))
 
     def since(self, log_start: int) -> Epochs:
-        """Drop those that ended before `log_start`: they would accumulate for ever."""
+        """Drop those that ended before `log_start`: they would accumulate forever."""
         ended = bisect_right(self._starts, log_start) - 1
         return Epochs(self.all[ended:]) if ended > 0 else self
 

@@ -1,6 +1,6 @@
 """Keeps offsets unique: reservations, and the check of a log after the store has changed.
 
-An offset names one record for ever. A log that may have lost entries therefore continues above
+An offset names one record forever. A log that may have lost entries therefore continues above
 every offset that any client has seen, in a new leader epoch. The offsets in between are a recorded
 gap.
 

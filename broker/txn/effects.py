@@ -55,7 +55,7 @@ class Persist(effects.Persist, frozen=True):
 class WriteMarkers(Struct, frozen=True):
     """Write this transaction's marker to every partition, then send `MarkersWritten(number)`.
 
-    The coordinator retries for ever, since the decision is stored. After a restart the same markers
+    The coordinator retries forever, since the decision is stored. After a restart the same markers
     may be requested again. There is at least one partition.
     """
 

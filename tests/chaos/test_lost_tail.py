@@ -1,4 +1,4 @@
-"""A store that comes back without its tail: an offset names one record for ever.
+"""A store that comes back without its tail: an offset names one record forever.
 
 Raw requests, one after the other, at a broker with two workers. 100 records are kept; 50 more are
 acknowledged, read, and lost. Then one worker appends, the other appends, a producer sends its lost

@@ -152,7 +152,7 @@ async def test_2_23_a_late_deletion_spares_who_came_after_it(server: RedisServer
             with pytest.raises(StoreRefused):
                 await store.save(slot, name, identity, 9, b"late")
         assert _stored(server, name) == (None, None)
-        with redis.Redis.from_url(server.url) as client:  # what is remembered is not for ever
+        with redis.Redis.from_url(server.url) as client:  # what is remembered is not forever
             assert 0 < int(client.ttl(keys.group(slot, name).decode())) <= GONE_SECONDS
         assert await store.load(slot) == []
 

@@ -58,7 +58,7 @@ def _append(client: RawClient, topic: str, value: bytes) -> int:
         answer = client.produce(topic, make_batch([(None, value, time.time_ns() // 1_000_000)]))
         if answer.error_code == 0:
             return answer.base_offset
-        assert time.monotonic() < deadline, f"error {answer.error_code} for ever"
+        assert time.monotonic() < deadline, f"error {answer.error_code} forever"
         time.sleep(0.02)
 
 

@@ -123,7 +123,7 @@ async def test_a_write_that_a_lost_connection_delivers_late(server: RedisServer)
 
 
 async def test_a_full_store_without_its_scripts(server: RedisServer) -> None:
-    """A transaction has to end there too, or its readers would wait for ever."""
+    """A transaction has to end there too, or its readers would wait forever."""
     with redis.Redis.from_url(server.url) as raw:
         async with owner(server) as store:
             await store.transactions.save_now(SLOT, "full", 1, b"one")

@@ -3,7 +3,7 @@
 They appear when the store loses its tail. A log may have lost a marker that its coordinator knows
 to be written, or whose transactional id is lost too. When a log begins a new leader epoch, every
 coordinator is asked about the transactions that the log had open. Those that a coordinator will
-still end are left to it; the rest is aborted, or read_committed consumers would wait for ever.
+still end are left to it; the rest is aborted, or read_committed consumers would wait forever.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class ProducerIds:
         self._taking: asyncio.Task[None] | None = None
 
     def take(self) -> int:
-        """`NO_PRODUCER_ID` if there is none at hand: there will be one soon."""
+        """`NO_PRODUCER_ID` if none is left: more are on their way."""
         if sum(map(len, self._blocks)) <= LOW:
             self._take_more()
         if not self._blocks:
@@ -39,7 +39,7 @@ class ProducerIds:
         return bool(self._blocks)
 
     async def next(self) -> int:
-        """Waits for the store if there is none at hand. Raises StoreFault."""
+        """Waits for the store if none is left. Raises StoreFault."""
         await self.ensure()
         return self.take()
 

@@ -110,7 +110,7 @@ class NativeView:
         except StoreFault as failure:
             fault = failure
         except Exception as failure:
-            # A fault of ours. Those that wait must get it, or would wait for ever.
+            # A fault of ours. Those that wait must get it, or would wait forever.
             logger.exception("%r: its bounds cannot be read", self)
             fault = failure
         asking, self._asking = self._asking, []

@@ -116,7 +116,7 @@ class TailCache:
         if entries:
             self._skip[tail] = self._skip.get(tail, 0) + entries
             self._gone += entries
-            # Otherwise a cache that never gets full would keep them for ever.
+            # Otherwise a cache that never gets full would keep them forever.
             if self._gone >= 1024 and self._gone * 2 >= len(self._order):
                 self._order = deque(tail for tail in self._order if not self._is_gone(tail))
 

@@ -17,7 +17,7 @@ read. The state of idempotent producers is what makes a retried batch recognisab
 A transactional batch is part of a transaction that its producer has open here, at this epoch; or it
 opens the transaction its coordinator has named, unless the marker of that one, or of a later one,
 is in the log already. So no batch can come in behind the marker that was meant to end it, whichever
-worker appends it, and no transaction stays open for ever.
+worker appends it, and no transaction stays open forever.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class WriterShell:
 
 
 async def _await_replicated(replication: Replication) -> int:
-    """How many replicas have everything. One that hangs must not stop this for ever."""
+    """How many replicas have everything. One that hangs must not stop this forever."""
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     replication.when_replicated(partial(resolve, future))
     reached: int = await within(REPLICATED_WITHIN_S, future)

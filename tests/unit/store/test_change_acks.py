@@ -1,4 +1,4 @@
-"""A change is waited for until every other worker has acknowledged it, and not for ever."""
+"""A change is waited for until every other worker has acknowledged it, and not forever."""
 
 import asyncio
 import time

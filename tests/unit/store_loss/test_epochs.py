@@ -75,7 +75,7 @@ def test_an_epoch_ends_where_its_records_do(log: Written) -> None:
 
 @given(logs(), st.integers(0, 40), st.integers(0, 5))
 def test_what_the_log_start_has_passed_is_dropped(log: Written, start: int, skipped: int) -> None:
-    """Epochs do not accumulate for ever, and nothing changes for the offsets that are left."""
+    """Epochs do not accumulate forever, and nothing changes for the offsets that are left."""
     log_start = min(start, log.end)
     full = log.epochs.followed_by(log.end + skipped, log.end)
     kept = log.epochs.followed_by(log.end + skipped, log.end, log_start=log_start)

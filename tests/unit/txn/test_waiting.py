@@ -1,4 +1,4 @@
-"""What meets a transaction that is ending waits for its markers, and not for ever."""
+"""What meets a transaction that is ending waits for its markers, and not forever."""
 
 from moldau.broker.errors import ErrorCode
 from tests.support.drivers.txn_driver import P0, P1, P2, TxnDriver, error, identity
