@@ -13,6 +13,7 @@ With pytest the fixtures `moldau` (one broker for the session), `moldau_function
 and `moldau_secure` (one with TLS, users and ACLs, for the session) need no import: see plugin.py.
 
     running.py          start and stop a broker, kill and pause its processes
+    ports.py            free ports in a row
     topics.py           topics, records and lag, without a client library
     client_settings.py  settings for librdkafka, kafka-python, aiokafka and Java
 """

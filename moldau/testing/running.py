@@ -6,11 +6,9 @@ import contextlib
 import importlib.util
 import json
 import os
-import random
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,12 +21,12 @@ from moldau.ops.client import Cluster, parse_address, read_client_settings
 from moldau.ops.serve.control import NotRunningError, ask_status
 from moldau.ops.serve.runtime import control_socket
 from moldau.testing.client_settings import ClientSettings
+from moldau.testing.ports import free_ports
 from moldau.testing.topics import Record, Topics, Value
 
 START_S = 60.0
 STOP_S = 15.0
 LOOK_S = 0.02
-FIRST_PORT, LAST_PORT = 10_000, 32_000  # below those that the system hands out
 # Tests want answers at once, and nothing of a test has to survive a power failure.
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "num.partitions": 3}
 NO_STORE = (
@@ -280,7 +278,7 @@ class Broker:
             self._start(self.port)
             return
         for _ in range(10):
-            port = _free_ports(1 + self._workers)
+            port = free_ports(1 + self._workers)
             try:
                 self._start(port)
             except BrokerFailed:
@@ -297,7 +295,7 @@ class Broker:
             "--port", str(port), "--workers", str(self._workers),
             "--config", str(self._config), "--data-dir", str(self.data_dir),
             "--spare-process", "false", "--exit-with-parent",
-            "--http", f"127.0.0.1:{_free_ports(1)}" if self._console else "off",
+            "--http", f"127.0.0.1:{free_ports(1)}" if self._console else "off",
         ]  # fmt: skip
         words += ["--secure"] if self._secure else []
         words += ["--redis", self._redis] if self._redis else ["--store-fsync", "no"]
@@ -370,25 +368,6 @@ class Broker:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _free_ports(count: int) -> int:
-    """The first of `count` free ports in a row."""
-    for _ in range(1000):
-        first = random.randrange(FIRST_PORT, LAST_PORT)
-        if all(map(_is_free, range(first, first + count))):
-            return first
-    raise BrokerFailed(f"found no {count} free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _wait_until(condition: Callable[[], bool], timeout: float, describe: Callable[[], str]) -> None:

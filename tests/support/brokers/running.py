@@ -11,10 +11,8 @@ module with a broker of its own makes a fixture of `running_broker`.
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +26,8 @@ import psutil  # type: ignore[import-untyped]
 
 from moldau.ops.serve.control import NotRunningError, ask_status
 from moldau.ops.serve.runtime import control_socket
+from moldau.testing.ports import free_ports as free_ports  # tests import it from here
+from moldau.testing.ports import is_port_free as is_port_free
 from tests.support.brokers import loaded
 
 STOP_PATIENCE_S = 30.0
@@ -335,25 +335,6 @@ def clean_environment() -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("MOLDAU_")}
     env["PYTHONPATH"] = str(ROOT)
     return env
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` free TCP ports in a row, below the range the system hands out."""
-    for _ in range(200):
-        first = random.randrange(10_000, 32_000)
-        if all(is_port_free(port) for port in range(first, first + count)):
-            return first
-    raise AssertionError(f"no {count} free ports in a row")
-
-
-def is_port_free(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def wait_until(condition: Callable[[], bool], patience_s: float, what: str) -> None:
