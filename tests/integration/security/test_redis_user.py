@@ -1,4 +1,4 @@
-"""The Redis user of ops/README.md has all the rights that a broker needs, and no more are used."""
+"""The Redis user of ops/docs/how-to/redis.md has all the rights that a broker needs, and no more are used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STREAM, ADOPTED = "sensors:raw", "sensors-raw"
 @pytest.fixture
 def url(server: RedisServer) -> Iterator[str]:
     """Of the user that the README makes, who may use one stream of an application too."""
-    found = re.search(r"^ACL SETUSER moldau .*$", (ROOT / "ops" / "README.md").read_text(), re.M)
+    found = re.search(r"^ACL SETUSER moldau .*$", (ROOT / "ops/docs/how-to/redis.md").read_text(), re.M)
     assert found is not None
     streams = f"~{STREAM} ~{{{STREAM}}}:*"
     words = found[0].replace("PASSWORD", PASSWORD).replace("resetchannels", streams)

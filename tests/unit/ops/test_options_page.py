@@ -1,4 +1,4 @@
-"""ops/README.md lists every option of `moldau serve`, by all its names."""
+"""ops/docs/reference/options.md lists every option of `moldau serve`, by all its names."""
 
 import re
 
@@ -9,5 +9,5 @@ ROW = re.compile(r"^\| `--([a-z-]+)` \| `([A-Z_]+)` \| `([a-z-]+)` \| \S", re.MU
 
 
 def test_the_table_of_options_is_complete() -> None:
-    rows = ROW.findall((ROOT / "ops" / "README.md").read_text())
+    rows = ROW.findall((ROOT / "ops/docs/reference/options.md").read_text())
     assert rows == [(option.name, option.env, option.name) for option in OPTIONS]
