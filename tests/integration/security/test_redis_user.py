@@ -1,4 +1,4 @@
-"""The Redis user of ops/docs/how-to/redis.md has all the rights that a broker needs, and no more are used."""
+"""The Redis user of the documentation has all the rights that a broker needs, and no others."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ STREAM, ADOPTED = "sensors:raw", "sensors-raw"
 
 @pytest.fixture
 def url(server: RedisServer) -> Iterator[str]:
-    """Of the user that the README makes, who may use one stream of an application too."""
-    found = re.search(r"^ACL SETUSER moldau .*$", (ROOT / "ops/docs/how-to/redis.md").read_text(), re.M)
+    """Of the user that the page makes, who may use one stream of an application too."""
+    page = (ROOT / "ops/docs/how-to/redis.md").read_text()
+    found = re.search(r"^ACL SETUSER moldau .*$", page, re.M)
     assert found is not None
     streams = f"~{STREAM} ~{{{STREAM}}}:*"
     words = found[0].replace("PASSWORD", PASSWORD).replace("resetchannels", streams)
