@@ -1,1 +1,1 @@
-"""For operators: the `moldau` command, the embedded store, the set-up scripts."""
+"""Tools of operators: the `moldau` command, the embedded store, the set-up scripts."""

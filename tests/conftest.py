@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 
 
 class FilesAndOneSpark(LoadFileScheduling):  # type: ignore[misc]
-    """With `-n`: a file's tests stay in one process, and all that use the fixture `spark` in one.
+    """Distribution for `-n`: a file's tests stay in one process, all that use `spark` in one.
 
     The other tests of the pipeline start Spark themselves, and can run anywhere. The long files of
     `unit/wire` share nothing: each of their functions is on its own.
@@ -121,7 +121,7 @@ def moldau() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def fresh_processes() -> Iterator[None]:
-    """For modules about how processes start and die: none is forked from a loaded one."""
+    """Start every process fresh, in modules about how processes start and die."""
     with fresh():
         yield
 

@@ -96,7 +96,7 @@ class Acls:
     # --- changing ---
 
     async def add(self, acls: Iterable[Acl], created_by: str) -> None:
-        """In force on this worker when it returns; on others when they have applied the change.
+        """The change is in force on this worker on return, on others when they have applied it.
         Raises StoreFault."""
         record = AclRecord(created_by, time.time_ns() // 1_000_000)
         await self._store.add((acl.text for acl in acls), record)

@@ -61,7 +61,7 @@ def is_audited(config: BrokerConfig, *, uses_sasl: bool) -> bool:
 
 
 class Audit:
-    """Without a topic, nothing is audited."""
+    """The audit topic and what goes there; nothing is audited without one."""
 
     def __init__(self, topic: EventTopic | None = None, worker: int = 0) -> None:
         self._topic = topic

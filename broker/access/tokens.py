@@ -181,7 +181,7 @@ class Tokens:
     async def create(
         self, owner: str, requester: str, renewers: tuple[str, ...], max_lifetime_ms: int
     ) -> tuple[str, Token]:
-        """In force on this worker when it returns; on others when they have applied the change.
+        """The change is in force on this worker on return, on others when they have applied it.
         Raises KafkaError, StoreFault."""
         key = self.check_enabled()
         if self._owned[owner] >= self._most_of_one:

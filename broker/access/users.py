@@ -87,7 +87,7 @@ class Users:
     # --- changing ---
 
     async def alter(self, name: str, alteration: Alteration) -> None:
-        """In force on this worker when it returns; on others when they have applied the change.
+        """The change is in force on this worker on return, on others when they have applied it.
         Raises NoSuchCredential, StoreFault."""
         while True:
             old = await self._store.get(name)

@@ -15,7 +15,7 @@ Finder = Callable[[Any], list[int]]
 
 
 class Finders(dict[type[Message], Finder]):
-    """By type of message: a function that lists the error codes, other than 0, in a message."""
+    """Functions by type of message: each lists the error codes, other than 0, of a message."""
 
     def __missing__(self, kind: type[Message]) -> Finder:
         lines = ["def find(m0):", "    found = []", *_loops(kind, 0), "    return found"]

@@ -256,7 +256,7 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _without_unknown(rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Without the columns that have no figure, such as the workers of another broker."""
+    """Drop columns without a figure, such as the workers of another broker."""
     known = [name for name in rows[0] if any(row[name] != UNKNOWN for row in rows)]
     return [{name: row[name] for name in known} for row in rows]
 

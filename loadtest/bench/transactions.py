@@ -267,7 +267,7 @@ def _run(arguments: argparse.Namespace, advance: Advance) -> Rows:
 
 
 def _forms(target: Target) -> list[Form]:
-    """Without v2 if the broker has none: Kafka before 4.0."""
+    """The forms that the broker serves: Kafka before 4.0 has no v2."""
     versions: dict[type[Message], int] = {
         ProduceRequest: V2.produce_version,
         EndTxnRequest: V2.end_version,
@@ -292,7 +292,7 @@ def _rows(series: Series) -> Rows:
 
 
 def _shown(row: Row) -> Row:
-    """Without what has no room in a table."""
+    """The row without columns that have no room in a table."""
     return {name: value for name, value in row.items() if name != "client us each"}
 
 

@@ -60,7 +60,7 @@ class GroupMember(KafkaUser):
         self.heartbeats = gevent.spawn(self.send_heartbeats)
 
     def send_heartbeats(self) -> None:
-        """On a connection of its own, until the group rebalances."""
+        """Send heartbeats on a connection of their own, until the group rebalances."""
         schedule = Schedule(1000 / self.options.heartbeat_ms)
         while self.is_member:
             due = schedule.wait()

@@ -98,7 +98,7 @@ class Topics:
         return self._retried(look_up, timeout)
 
     def _create_missing(self, topic: str) -> None:
-        """As producers do. Topics that are known are not looked up again."""
+        """Create the topic as producers do. Topics that are known are not looked up again."""
         if topic in self._known:
             return
         if topic not in self._retried(lambda: self.cluster.topics([topic])):
@@ -230,7 +230,7 @@ class Topics:
         return sum(end or 0 for end in ends.values())
 
     def lag(self, group: str, topic: str) -> int:
-        """Of a partition without a committed offset, everything counts."""
+        """Count records above the committed offsets; without one, all of a partition."""
         places = self._partitions(topic)
         starts = self._retried(lambda: self.cluster.list_offsets(dict.fromkeys(places, EARLIEST)))
         ends = self._retried(lambda: self.cluster.list_offsets(dict.fromkeys(places, LATEST)))

@@ -105,7 +105,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """At the first `=`, `:` or blank that no backslash is before."""
+    """Split at the first `=`, `:` or blank that is not escaped by a backslash."""
     match = re.match(r"((?:\\.|[^\\=:\s])*)\s*[=:]?\s*(.*)", line, re.DOTALL)
     assert match is not None
     return match[1], match[2]

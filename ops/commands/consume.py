@@ -146,7 +146,7 @@ class _Reader:
     # --- reading ---
 
     def run(self, member: Membership | None = None) -> None:
-        """Until everything wanted is printed. Raises RejoinNeeded."""
+        """Read until everything wanted is printed. Raises RejoinNeeded."""
         while self._left is None or self._left > 0:
             reading = [
                 each

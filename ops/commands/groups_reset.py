@@ -104,7 +104,7 @@ def _reset(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _lag_after(cluster: Cluster, move: Move) -> int | None:
-    """In records, which do not follow from the offsets of a native topic."""
+    """The lag in records, which does not follow from the offsets of a native topic."""
     lag = move.end - move.after
     if lag and native_storage(topic_configs(cluster, move.place.topic)) is not None:
         return None

@@ -131,7 +131,7 @@ async def _print(
 async def _follow(
     port: int, first: Sampled, interval_s: float, show: Show, ended: asyncio.Event
 ) -> None:
-    """Until `ended`. A broker that is restarted meanwhile is shown again when it answers."""
+    """Refresh until `ended`. A broker that is restarted is shown again when it answers."""
     before: Sampled | None = first
     show(overview(first, first))
     while True:

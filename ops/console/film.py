@@ -120,7 +120,7 @@ def causes(film: Film) -> list[tuple[Pause, str]]:
 
 
 def members_of(film: Film) -> list[str]:
-    """In the order in which they began to read."""
+    """Members in the order in which they began to read."""
     return list(dict.fromkeys(span.member for span in film.spans))
 
 

@@ -66,7 +66,7 @@ class Console:
             raise HTTPException(403, "the console is read-only")
 
     def done(self, request: Request, where: str, said: str) -> Response:
-        """After a form: to a page that says what was done. A reload does not do it again."""
+        """Redirect to a page that says what a form has done. A reload does not do it again."""
         self.backend.changed()
         query = urlencode({"said": said, "seal": self._seal(request, said)})
         return RedirectResponse(f"{where}{'&' if '?' in where else '?'}{query}", 303)

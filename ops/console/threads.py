@@ -21,7 +21,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(most, thread_name_prefix=name)
 
     async def run(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """In the context of who asks; waits while all threads are busy."""
+        """Run `work` in the context of the caller; waits while all threads are busy."""
         context = contextvars.copy_context()
         called = partial(context.run, work, *args, **options)
         return await asyncio.get_running_loop().run_in_executor(self._pool, called)

@@ -42,7 +42,7 @@ class OpenTransaction(NamedTuple):
 def open_transactions(
     cluster: Cluster, places: Collection[TopicPartition]
 ) -> list[OpenTransaction]:
-    """In the order of partitions and offsets; partitions that do not exist are left out."""
+    """Open transactions by partition and offset; partitions that do not exist are left out."""
     found, moved = _ask_leaders(cluster, places)
     if moved:
         more, moved = _ask_leaders(cluster, moved)

@@ -30,8 +30,8 @@ def stream_keys(pattern: str, topic: str, partitions: Sequence[int]) -> list[byt
 def stream_views(
     workers: LocalWorkers, streams: Sequence[bytes], *, groups: bool = True, entries: bool = False
 ) -> list[StreamView | None] | None:
-    """In the order of the keys, with None for a stream that could not be read; None if no worker
-    can be asked from here."""
+    """Views in the order of the keys, with None for a stream that could not be read; None alone if
+    no worker can be asked from here."""
     found: list[StreamView | None] = []
     for first in range(0, len(streams), MAX_STREAMS):
         wanted = StreamsWanted(list(streams[first : first + MAX_STREAMS]), groups, entries)

@@ -25,8 +25,8 @@ SALT_BYTES = 24
 
 
 async def ensure_admin(url: str, files: SecurityFiles) -> None:
-    """In the store of this URL. A new password replaces the one that is there. Raises
-    BootFailure."""
+    """Write the user to the store of this URL. A new password replaces the one that is there.
+    Raises BootFailure."""
     password = files.password()
     if password is None:
         return  # the settings are somebody else's

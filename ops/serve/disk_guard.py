@@ -98,7 +98,7 @@ class DiskGuard:
     # --- the life of the server ---
 
     def before_start(self) -> None:
-        """Before each start of the server. Raises OSError."""
+        """Make room and prepare the files before each start of the server. Raises OSError."""
         remove_leftovers(self._files)
         self._measure()
         try:

@@ -48,7 +48,7 @@ class EmbeddedStore(NamedTuple):
 
     @property
     def files(self) -> tuple[str, str]:
-        """For workers: the file with the store id, and the directory to sync."""
+        """The file with the store id and the directory to sync, which workers need."""
         return str(self.store_id.file), str(self.append_only)
 
 

@@ -21,7 +21,7 @@ LONGEST_DELAY_S = 60.0
 
 
 class Spare:
-    """At most one spare process. `keep` starts it again whenever it was taken or has died."""
+    """One spare process at most. `keep` starts it again whenever it was taken or has died."""
 
     def __init__(self, spec: ChildSpec) -> None:
         self._spec = spec

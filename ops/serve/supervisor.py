@@ -94,7 +94,7 @@ class Supervisor:
         return [child for stage in self._stages for child in stage]
 
     async def run(self) -> None:
-        """From startup to shutdown; returns when all children are stopped. Raises BootFailure."""
+        """Start and serve; returns when all children are stopped. Raises BootFailure."""
         self._listen_to_signals()
         control = await serve_control(self._control_path, self.status)
         try:

@@ -183,7 +183,7 @@ def test_what_clients_write_does_nothing(page: Page, broker: Broker) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_are_usable_by_all(chromium: Browser, broker: Broker, scheme: str) -> None:
-    """By keyboard and screen readers, in both themes, on the width of a phone."""
+    """Pages work by keyboard and with screen readers, in both themes, on the width of a phone."""
     produce(broker, "usable", ['{"a": 1}', "text"])
     with redis.Redis.from_url(broker.store_url) as store:
         store.xadd("usable-stream", {"room": "kitchen", "celsius": "21.5"})

@@ -177,7 +177,7 @@ class Instance:
         self._attempt(lambda: producer.commit_transaction(PATIENCE_S))
 
     def _attempt(self, call: Callable[[], None]) -> None:
-        """Until it is done, or ends in an error that is more than "not yet"."""
+        """Repeat until it is done, or ends in an error that is more than "not yet"."""
         while True:
             try:
                 call()
@@ -206,7 +206,7 @@ class Instance:
             raise Restart(str(fault)) from None
 
     def _rewind(self) -> None:
-        """To what is committed: the records of the aborted transaction come again."""
+        """Seek to the committed offsets: the records of the aborted transaction come again."""
         self._next.clear()
         while not self.is_stopped:
             try:

@@ -149,7 +149,7 @@ class Application:
         assert code == 0, self.errors()
 
     def _drain(self, broker: Broker, ends: dict[int, int]) -> None:
-        """Until the group has committed the whole input, and nothing is open in the output."""
+        """Wait until the group has committed the whole input and nothing is open in the output."""
 
         def is_drained() -> bool:
             try:
@@ -321,7 +321,7 @@ class Chaos:
         self._application.kill(self._random.randrange(INSTANCES))
 
     def _pause_instance(self) -> None:
-        """For longer than its session lasts: the other one takes its partitions over."""
+        """Pause one for longer than its session lasts: the other one takes its partitions over."""
         index = self._random.randrange(INSTANCES)
         self._application.pause(index, self._random.uniform(1.05, 1.6) * SESSION_MS / 1000)
 
@@ -336,7 +336,7 @@ class Chaos:
             os.kill(pid, signal.SIGCONT)
 
     def _signal(self, role: str, number: signal.Signals) -> int:
-        """To one of them that runs just now."""
+        """Signal one of the processes of a role that run just now."""
         while True:
             self._broker.remember_members()
             pids = self._broker.pids(role)

@@ -64,7 +64,7 @@ class Faults:
         return True
 
     def cut_request(self, link: Link, after: int) -> None:
-        """In the middle of a command."""
+        """Cut in the middle of a command."""
 
         def then() -> None:
             if self._note("request cut"):
@@ -91,7 +91,7 @@ class Faults:
             link.replies.release()
 
     def cut_reply(self, link: Link, after: int) -> None:
-        """In the middle of a reply, or between two."""
+        """Cut in the middle of a reply, or between two."""
         # There is far less to read than to write.
         link.replies.stop_after(60 + after // 40, lambda: self._cut_or_go_on(link, "reply cut"))
 
@@ -187,7 +187,7 @@ class Writer:
 
 
 async def cut_and_prove(server: RedisServer, seed: int, seconds: float, enough: int) -> None:
-    """For so long, and until so many faults have happened."""
+    """Cut connections for so long, until so many faults have happened; prove the log."""
     topic = next(_names)
     faults = Faults(seed, 60_000, silence=True)
     async with StoreProxy(server.port) as proxy, Host(server.url) as judge:

@@ -36,7 +36,7 @@ Start = Callable[..., Broker]
 
 
 class Step(NamedTuple):
-    """Of whose connection to the store what is held, and who is killed then."""
+    """A moment of EndTxn: what is held on whose connection to the store, and who is killed."""
 
     victim: int
     worker: int

@@ -55,7 +55,7 @@ class Scene:
         return Observer(self.ports, self.topic, PARTITIONS)
 
     def next_topic(self, name: str) -> None:
-        """In place of the one there is, whose records are then no more than a burden."""
+        """Replace the topic, whose records are then no more than a burden."""
         with RawClient(self.ports[0]) as client:
             delete_topic(client, self.topic)
         wait_until(lambda: not self.disk_facts()["refuses_writes"], 60, "there is room again")

@@ -242,7 +242,7 @@ def test_a_stopped_worker_that_wakes_up_leaves_no_gap(start_moldau: StartMoldau)
 
 
 def stored_end(broker: Broker, topic: str) -> int:
-    """By the store: a stopped worker cannot be asked."""
+    """The end as the store knows it: a stopped worker cannot be asked."""
     with redis_py.from_url(broker.store_url) as client:
         streams = [client.xinfo_stream(f"moldau:{topic}:{number}") for number in range(PARTITIONS)]
     return sum(int(info["last-generated-id"].split(b"-")[0]) for info in streams)

@@ -47,7 +47,7 @@ class Recorder(Observer):
             self._got.setdefault(source, set()).add(value)
 
     def count_read(self, group: str) -> int:
-        """Of what was acknowledged."""
+        """Count the acknowledged records that a group reads."""
         with self._lock:
             return len(self._got.get(group, set()) & set(self.stored.values()))
 

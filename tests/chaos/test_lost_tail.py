@@ -60,7 +60,7 @@ class Scene:
         self.ids = [new_producer_id(port) for port in self.ports]
 
     def producer(self, name: str, port: int) -> ObservedProducer:
-        """With an id from that worker."""
+        """A producer with an id from that worker."""
         self.ids.append(new_producer_id(port))
         return ObservedProducer(self.observer, name, self.ids[-1])
 

@@ -56,7 +56,7 @@ def broker(start_moldau: Start, stage: Stage) -> Broker:
 
 
 def commit(member: RawMember, offset: int) -> None:
-    """As clients do: tried again on errors that say so, and no other comes."""
+    """Commit as clients do: retriable errors are tried again, and no other comes."""
 
     def done() -> bool:
         code = member.commit(TOPIC, offset)

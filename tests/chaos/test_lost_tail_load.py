@@ -117,7 +117,7 @@ class Traffic:
         )
 
     def abandon(self) -> None:
-        """In case the test failed: no client is left."""
+        """Stop every client, in case the test failed."""
         for producer in self.producers:
             producer.abandon()
         for reader in self.readers:

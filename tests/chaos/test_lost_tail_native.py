@@ -50,7 +50,7 @@ def serve(start: Start, stage: Stage) -> tuple[Broker, Observer]:
 
 
 def add(stage: Stage, observer: Observer, *values: bytes) -> None:
-    """As a Redis application does."""
+    """Add entries as a Redis application does."""
     with redis.Redis.from_url(stage.url) as client:
         for value in values:
             found: Any = client.xadd(f"moldau:{TOPIC}:0", {"value": value})

@@ -133,7 +133,7 @@ def scene(start_moldau: Start, stage: Stage) -> Iterator[Scene]:
 
 
 def write(producer: RawProducer, value: str) -> None:
-    """To every partition."""
+    """Write a value to every partition."""
     if producer.client.adds:
         until_done(lambda: max(producer.add(TOPIC, *range(PARTITIONS)).values()))
     for partition in range(PARTITIONS):

@@ -55,7 +55,7 @@ class Pair:
         wait_until(condition, PATIENCE_S, f"{what}: {self.crew.errors()}")
 
     def member_ids(self) -> set[str]:
-        """Of a Stable group."""
+        """The ids of the members of a Stable group."""
         group = described(self.coordinator, self.group)
         if group.group_state != "Stable":
             return set()
@@ -76,7 +76,7 @@ class Pair:
         )
 
     def wait_moved(self) -> None:
-        """Until the other one is alone, and reads all partitions."""
+        """Wait until the other one is alone and reads all partitions."""
         self.wait(lambda: len(self.member_ids()) == 1, "the session is over")
         self.send()
         newest = {(partition, self.sent - 1) for partition in range(PARTITIONS)}

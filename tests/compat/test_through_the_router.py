@@ -52,7 +52,7 @@ class TestProducing(ProducingTests):
         assert set(kafka.admin.leaders(topic).values()) == {0}
 
     def test_order_within_partitions_that_several_workers_lead(self, kafka: Session) -> None:
-        """Without idempotence, which would hide that a request overtook another."""
+        """The producer is not idempotent, which would hide that a request overtook another."""
         topic = kafka.topic(partitions=4)
         producer = kafka.producer(idempotent=False, linger_ms=0, batch_bytes=2000)
         for number in range(4000):

@@ -98,7 +98,7 @@ def test_a_group_of_1000_members_and_2000_groups(bench_groups: Groups) -> None:
 
 
 def test_both_protocols_here_and_in_another_broker(moldau: Broker, bench_groups: Groups) -> None:
-    """In turn, so that whatever else the machine does affects all of them."""
+    """They take turns, so that whatever else the machine does affects all of them."""
     beside = ("--beside", moldau.bootstrap, "--beside-pid", str(moldau.pid))
     rows = bench_groups(None, "--members", "5", "--protocol", "both", *beside)
 

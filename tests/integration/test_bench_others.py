@@ -131,7 +131,7 @@ def _create(port: int, name: str, partitions: int) -> None:
 
 
 async def test_a_coordinator_that_is_not_there_yet_is_waited_for(other: Broker) -> None:
-    """As in Kafka for the first group; here its worker was killed."""
+    """Kafka has no coordinator for its first group yet; here its worker was killed."""
     group = f"early-{secrets.token_hex(4)}"
     other.kill("worker", 0)
     target = running(other.bootstrap)

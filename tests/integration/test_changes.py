@@ -151,7 +151,7 @@ def test_a_worker_that_is_stopped_delays_a_change_once(
 def test_a_worker_that_was_killed_serves_every_change_when_it_is_back(
     broker: Broker, clients: list[RawClient]
 ) -> None:
-    """From its first answer on; its listening socket is open while it restarts."""
+    """Its first answer has them already; its listening socket is open while it restarts."""
     create_topic(clients[0], "after-a-kill")
     port = broker.processes("worker")[1]["port"]
     totals = itertools.count(2)

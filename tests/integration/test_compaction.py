@@ -55,7 +55,7 @@ def broker() -> Iterator[Broker]:
 def test_consumers_see_the_newest_of_each_key(
     broker: Broker, clients: list[RawClient], store: redis.Redis
 ) -> None:
-    """From every offset, through either worker, with a real consumer, with the right metadata."""
+    """This holds from every offset, through either worker, and for a real consumer."""
     name = next(_names)
     create_topic(clients[0], name, COMPACT)
     base = now_ms() - 100_000
@@ -223,7 +223,7 @@ def test_compact_and_delete(clients: list[RawClient], store: redis.Redis) -> Non
 
 
 def test_a_topic_may_change_its_policy(clients: list[RawClient], store: redis.Redis) -> None:
-    """To compact with records that have no key, and back again."""
+    """It becomes compact with records that have no key, and is changed back."""
     name = next(_names)
     create_topic(clients[0], name, {"retention.ms": -1})
     clients[0].produce(name, make_batch([(None, b"keyless", now_ms()), (b"a", b"1", now_ms())]))

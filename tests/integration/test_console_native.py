@@ -130,7 +130,7 @@ def test_redis_and_kafka_groups_are_side_by_side(
 def test_the_lag_of_a_native_topic_is_the_same_everywhere(
     browser: Pages, broker: Broker, store: redis.Redis
 ) -> None:
-    """In records, in the console and in the metrics; and unknown where it cannot be counted."""
+    """Console and metrics show the same records, or unknown where they cannot be counted."""
     browser.get("/topics")
     browser.post("/topics", name="timed", partitions="1", configs="moldau.storage=native")
     key, count, middle = "moldau:timed:0", 20_600, 10_300

@@ -201,7 +201,7 @@ def test_5_the_current_epoch_is_checked(
 
 @pytest.mark.parametrize("version", range(9, 19))
 def test_5_a_fenced_fetch_does_not_wait(client: RawClient, topic: str, version: int) -> None:
-    """From v16 on it learns of the new epoch right away (KIP-951)."""
+    """Clients of v16 and above learn of the new epoch right away (KIP-951)."""
     began = time.monotonic()
     response = fetch(client, topic, 1004, 0, wait_ms=30_000, version=version)
     assert time.monotonic() - began < 20

@@ -60,7 +60,7 @@ def answered(client: RawClient, request: FetchRequest) -> PartitionData:
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_a_waiting_fetch(start_moldau: Start, store: LossyStore, epoch: int) -> None:
-    """With its epoch it is fenced at once; without, it gets what comes after the gap."""
+    """A fetch with an epoch is fenced at once; one without gets what comes after the gap."""
     broker = start_moldau(redis=store.url, workers=2)
     with worker_clients(broker) as clients, RawClient(broker.port) as writer:
         create_topic(clients[0], "waited")

@@ -253,7 +253,7 @@ async def _cut_when_held(link: Link) -> None:
 
 
 async def _back(own: Shell) -> None:
-    """Until it has taken its slots on another connection."""
+    """Wait until it has taken its slots on another connection."""
     store = own.coordinator._store
     async with asyncio.timeout(30):
         while not store.is_up or not store._taken:  # noqa: ASYNC110

@@ -108,7 +108,7 @@ async def test_an_emptied_store(server: RedisServer, raw: redis.Redis) -> None:
 async def test_a_write_that_finds_the_store_emptied_mends_it(
     server: RedisServer, raw: redis.Redis
 ) -> None:
-    """Before anything has noticed it."""
+    """The write comes before anything has noticed the loss."""
     async with shell(server) as own:
         joined = await own.stable("kept")
         await own.commit("kept", 5)

@@ -1,4 +1,4 @@
-"""On a store with replicas, consumers see what every replica has: no failover takes it back."""
+"""Consumers see what every replica of the store has: no failover takes it back."""
 
 from __future__ import annotations
 

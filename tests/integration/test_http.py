@@ -109,7 +109,7 @@ def test_metrics_of_topics_and_groups_have_the_names_of_kafka_exporter(broker: B
 
 
 def test_lag_in_seconds_of_records_that_are_not_in_memory(broker: Broker) -> None:
-    """After a restart of the workers: from the store, and 0 once everything is committed."""
+    """Restarted workers read it from the store; it is 0 once everything is committed."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
     now = int(time.time() * 1000)
     for hours in (3, 2, 1):

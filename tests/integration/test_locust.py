@@ -109,7 +109,7 @@ def headless(users: int, seconds: int) -> tuple[str, ...]:
 
 
 def two_processes() -> tuple[str, ...]:
-    """With a port of their own, so that runs on this machine do not meet."""
+    """Options for two processes, with a port of their own so that runs do not meet."""
     port = str(free_ports(1))
     return "--processes", "2", "--master-bind-port", port, "--master-port", port
 
@@ -129,7 +129,7 @@ def succeeded(run: Run) -> Counts:
 def counted(
     start: Callable[[int], Run], seconds: int, is_complete: Callable[[Counts], bool]
 ) -> Counts:
-    """Of a run of so many seconds; of a longer one if the machine was too busy for all of it."""
+    """Counts of a run, or of a longer one if the machine was too busy for all of it."""
     counts = succeeded(start(seconds))
     return counts if is_complete(counts) else succeeded(start(4 * seconds))
 

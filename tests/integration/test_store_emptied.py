@@ -56,7 +56,7 @@ def _batch(values: list[bytes]) -> bytearray:
 
 
 def _append_when_possible(client: RawClient, topic: str, value: bytes) -> int:
-    """As producers do: what can be tried again is. The record's offset."""
+    """Append as producers do, with retries; returns the record's offset."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = client.produce(topic, _batch([value]))

@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 
 
 def to_format_1(client: redis.Redis) -> None:
-    """As 0.2 would have written it."""
+    """Rewrite the store as 0.2 would have written it."""
     found: list[Any] = client.keys("{moldau:*")
     for key in found:
         tag, _, what = key[1:].partition(b"}")
@@ -89,7 +89,7 @@ def test_topics_groups_and_offsets_are_there_after_the_upgrade(
 def test_a_store_of_a_newer_version_is_refused(
     start_moldau: Start, server: RedisServer, kind: str
 ) -> None:
-    """In one line: cause and remedy."""
+    """The refusal is one line with cause and remedy."""
     where: dict[str, object] = {"redis": server.url}
     if kind == "embedded":
         broker = start_moldau(workers=1)

@@ -52,7 +52,7 @@ def _until_read(client: RawClient, topic: str, values: list[bytes]) -> None:
 
 
 def _append(client: RawClient, topic: str, value: bytes) -> int:
-    """As producers do: what can be tried again is. The record's offset."""
+    """Append as producers do, with retries; returns the record's offset."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = client.produce(topic, make_batch([(None, value, time.time_ns() // 1_000_000)]))

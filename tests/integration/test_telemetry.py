@@ -171,7 +171,7 @@ def test_a_push_may_go_to_another_worker_than_the_question(broker: Broker, subsc
 
 
 def test_large_pushes_are_read_too(broker: Broker, subscribed: str) -> None:
-    """Beside the event loop, where they are cut to what is kept of a client."""
+    """Pushes are read beside the event loop and cut to what is kept of a client."""
     with at(broker, 0) as client:
         asked = ask(client)
         many = measured(**{f"many{number}": number for number in range(1000)})
@@ -189,7 +189,7 @@ def test_what_cannot_be_read_is_refused_and_nothing_happens(
         asked = ask(client)
 
         def code(metrics: bytes, codec: int = NONE, **options: Any) -> int:
-            """Of a push that does not come too early."""
+            """The error code of a push that does not come too early."""
             codes = []
 
             def is_answered() -> bool:

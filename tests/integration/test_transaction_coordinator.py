@@ -51,7 +51,7 @@ def remember(client: redis.Redis) -> Callable[[], None]:
 
 
 async def settled(own: Shell, name: str = NAME) -> None:
-    """Until it owns the id, and has nothing to write."""
+    """Wait until it owns the id and has nothing to write."""
     async with asyncio.timeout(20):
         while own.coordinator.transactions.availability(name):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -338,7 +338,7 @@ async def test_producers_are_fenced_if_no_worker_knows_what_was_lost(
 async def test_a_record_that_cannot_be_read(
     server: RedisServer, raw: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a newer version, perhaps: others are served, and it is not overwritten."""
+    """It may be of a newer version: others are served, and it is not overwritten."""
     name = next(f"app-{number}" for number in range(999) if slot_of(f"app-{number}") == 3)
     other = next(f"b-{number}" for number in range(999) if slot_of(f"b-{number}") == 3)
     async with txn_shell(server) as own:

@@ -294,7 +294,7 @@ def test_markers_name_topics_by_id(client: RawClient, peers: list[Peer]) -> None
 def test_markers_of_a_worker_that_sees_another_store_id_are_refused(
     client: RawClient, peers: list[Peer]
 ) -> None:
-    """Of one that is written again after the store lost it, it would be said that it is there."""
+    """A marker written again after the store lost it would be reported as there already."""
     marker = WritableTxnMarker(78, 0, True, [WritableTxnMarkerTopic("t", [0, 1])], 3, 2)
     for peer in peers:
         request = WriteTxnMarkersRequest([marker], b"another")

@@ -79,7 +79,7 @@ class Topics:
 
 
 class Host:
-    """As much of a broker as the handlers use."""
+    """The part of a broker that the handlers use."""
 
     def __init__(self, own: Shell) -> None:
         self.own = own

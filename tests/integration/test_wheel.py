@@ -24,7 +24,7 @@ print(json.dumps([importlib.import_module(name).__file__ for name in {MODULES}])
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Beside an application that has packages with the names of our folders."""
+    """An installation beside an application that has packages named like our folders."""
     installed = install_in_venv(tmp_path_factory.mktemp("wheel"))
     for name in FOLDERS:
         package = site_packages(installed) / name

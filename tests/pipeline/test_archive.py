@@ -62,7 +62,7 @@ def test_it_resumes_where_the_lake_ends_with_or_without_a_checkpoint(
 def test_resuming_after_no_commit_or_that_of_one_table_only(
     spark: "SparkSession", moldau: Broker, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a kill when tasks have written their files, and between the two commits."""
+    """A kill may come when tasks have written their files, or between the two commits."""
     create_topic(moldau.bootstrap, "archive-half", 2)
     fill(moldau.bootstrap, "archive-half", 2, 200)
     commit = Lake.commit

@@ -151,7 +151,7 @@ def test_a_compaction_whose_checkpoint_cannot_be_written_keeps_its_files(
 
 
 def block_checkpoints(lake: Lake) -> None:
-    """From now on each commit is followed by a checkpoint, in whose place is a directory."""
+    """Make each later commit try to write a checkpoint, in whose place is a directory."""
     for table in TABLES:
         opened = lake.open(table)
         opened.alter.set_table_properties({"delta.checkpointInterval": "1"})

@@ -195,7 +195,7 @@ def test_a_replay_whose_target_lost_records_says_so(
     log = keys.stream(target, 0, 0)
 
     def send(self: Replayer, job: Any, positions: Any, batch_bytes: int) -> int:
-        """As a producer that goes on after the loss of some of its batches."""
+        """Send as a producer does that goes on after the loss of some of its batches."""
         producer_id = job.sources[0].producer_id
         for sequence in range(20):
             if sequence == 15:

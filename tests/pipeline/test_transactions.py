@@ -44,7 +44,7 @@ class Transactions:
         self.aborted: list[tuple[int, bytes]] = []
 
     def write(self, name: str, count: int = 3) -> None:
-        """To every partition, in the transaction of the producer, which begins if there is none."""
+        """Write to every partition in the producer's transaction, which begins if there is none."""
         producer = self._producers.get(name)
         if producer is None:
             options: dict[str, Any] = {
@@ -105,7 +105,7 @@ def archived(lake: Lake) -> list[tuple[int, bytes]]:
 
 
 def batches(lake: Lake) -> list[dict[str, Any]]:
-    """In order, and checked: whole batches that follow one another without gap or overlap."""
+    """Batches in order, checked: they follow one another without gap or overlap."""
     rows = rows_of(lake, BATCHES).sort_by(
         [("partition", "ascending"), ("base_offset", "ascending")]
     )
@@ -120,7 +120,7 @@ def batches(lake: Lake) -> list[dict[str, Any]]:
 
 
 def by_partition(values: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """As they are in the log: in each partition in the order of writing."""
+    """Values as they are in the log: in each partition in the order of writing."""
     return sorted(values, key=lambda each: (each[0], int(each[1].rpartition(b"-")[2])))
 
 

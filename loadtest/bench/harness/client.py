@@ -76,7 +76,7 @@ class Client(Connection):
         super().__init__(address, security=security_in_use(), client_id=client_id)
 
     def ask(self, request: Message) -> Any:
-        """In the version that benchmarks send."""
+        """Send a request in the version that benchmarks use, and wait for the reply."""
         return self.call(request, VERSIONS[type(request)])
 
     def metadata(self, topic: str | None = None) -> MetadataResponse:
@@ -107,7 +107,7 @@ class Client(Connection):
         self.await_topic(name, partitions)
 
     def await_topic(self, name: str, partitions: int) -> None:
-        """Until the leaders of so many partitions serve them."""
+        """Wait until the leaders of so many partitions serve them."""
         patience = TOPIC_READY_TIMEOUT_S + PARTITION_READY_TIMEOUT_S * partitions
         deadline = time.monotonic() + patience
         while True:

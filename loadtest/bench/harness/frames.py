@@ -47,7 +47,7 @@ class FrameProtocol(asyncio.Protocol):
 
 
 def end(transport: asyncio.Transport) -> None:
-    """At once: a polite end of TLS would outlive the event loop of a run."""
+    """Close at once: a polite end of TLS would outlive the event loop of a run."""
     if transport.get_extra_info("ssl_object") is None:
         transport.close()
     else:

@@ -50,7 +50,7 @@ def wants_nothing(address: tuple[str, int]) -> tuple[str, int]:
 
 
 async def open_connection(make: Callable[[], P], address: str | tuple[str, int]) -> P:
-    """To the broker or a baseline; a unix socket wants neither TLS nor a login."""
+    """Connect to the broker or a baseline; a unix socket wants neither TLS nor a login."""
     loop = asyncio.get_running_loop()
     if isinstance(address, str):
         _, made = await loop.create_unix_connection(make, address)

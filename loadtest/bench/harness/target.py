@@ -246,6 +246,6 @@ def broker_under_test(arguments: argparse.Namespace, needed: RequestTypes = ()) 
 
 
 def raise_open_files_limit() -> None:
-    """To the hard limit: benchmarks and the brokers they start have thousands of connections."""
+    """Raise it to the hard limit: benchmarks and their brokers have thousands of connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

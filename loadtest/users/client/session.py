@@ -98,7 +98,7 @@ class Session:
         self._coordinators.clear()
 
     def connection(self, purpose: str, address: Address | None = None) -> UserConnection:
-        """To the bootstrap address unless another one is named."""
+        """Connect to the bootstrap address unless another one is named."""
         key = purpose, address or self._bootstrap
         if key not in self._connections:
             self._connections[key] = UserConnection(

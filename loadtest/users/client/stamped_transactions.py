@@ -208,7 +208,7 @@ class StampedTransactions:
         return violations
 
     def _fetch_stable(self, partition: int, offset: int) -> PartitionData:
-        """From this offset on, when it is below the last stable offset; or after a while."""
+        """Fetch from this offset on, once it is below the last stable offset, or after a while."""
         deadline = time.monotonic() + STABLE_S
         while True:
             answer = self._session.fetch(

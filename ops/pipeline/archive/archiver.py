@@ -189,7 +189,7 @@ class Archiver:
     def _work(
         self, ends: Mapping[TopicPartition, int], held: Mapping[str, Mapping[TopicPartition, int]]
     ) -> list[ArchiveRange]:
-        """From where each table ends, or from the start of the log."""
+        """Ranges that begin where each table ends, or at the start of the log."""
         earliest = self._planner.earliest(list(ends))
         native = self._planner.native({partition.topic for partition in ends})
         made = []

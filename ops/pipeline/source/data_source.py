@@ -291,5 +291,5 @@ def _record_batch(schema: Any, partition: TopicPartition, columns: Columns) -> A
 
 
 def timestamps(columns: Columns) -> Any:
-    """In microseconds, as Spark has them."""
+    """Timestamps in microseconds, as Spark has them."""
     return pa.array(columns.timestamp_ms * 1000).view(pa.timestamp("us", tz="UTC"))

@@ -112,7 +112,7 @@ def _decode_portion(
     *,
     headers: bool,
 ) -> Iterator[Columns]:
-    """At once; one by one if that fails, to find those that cannot be read."""
+    """Decode all at once, or one by one if that fails, to find those that cannot be read."""
     try:
         yield _decode(wanted, payloads, headers=headers)
     except CorruptBatch as fault:

@@ -179,7 +179,7 @@ def _ending(options: Mapping[str, str]) -> Boundary:
 
 
 def _boundary(options: Mapping[str, str], edge: str, default: int) -> Boundary:
-    """In Spark's order of preference: one timestamp, timestamps by partition, offsets."""
+    """The boundary, in Spark's order: one timestamp, timestamps by partition, offsets."""
     option = f"{edge}Timestamp"
     if option.lower() in options:
         return Boundary(option, None, _number(options, option, 0), by_time=True)

@@ -177,7 +177,7 @@ class Planner:
     def ranges(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
     ) -> list[OffsetRange]:
-        """From start to end of each partition; new ones begin at their earliest offset."""
+        """Ranges from start to end of each partition; new ones begin at their earliest offset."""
         new = ends.keys() - starts.keys()
         first = self.earliest(new)
         for partition in sorted(new):

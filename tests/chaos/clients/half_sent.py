@@ -44,7 +44,7 @@ class HalfSent:
             self._sent[client] = len(head)
 
     def send(self, most: int = 1 << 62) -> int:
-        """As much as is taken from each now; how many bytes that is."""
+        """Send as much as each connection takes now; returns how many bytes that is."""
         taken = 0
         for client, sent in list(self._sent.items()):
             try:
@@ -58,7 +58,7 @@ class HalfSent:
         return taken
 
     def send_all(self, while_waiting: Callable[[], object], seconds: float = 30) -> None:
-        """Until nothing more is taken from any of them."""
+        """Send until nothing more is taken from any of them."""
         end = time.monotonic() + seconds
         quiet = 0
         while quiet < 20 and time.monotonic() < end:

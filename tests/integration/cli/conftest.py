@@ -28,5 +28,5 @@ def store(moldau: Broker) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def name() -> str:
-    """For a topic, a stream or a group of the test's own."""
+    """A name for a topic, a stream or a group of the test's own."""
     return next(_names)

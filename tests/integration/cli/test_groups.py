@@ -68,7 +68,7 @@ def consumer(moldau: Broker, group: str, **settings: Any) -> Iterator[Consumer]:
 
 
 def commit(moldau: Broker, group: str, topic: str, offsets: dict[int, int]) -> None:
-    """As a simple consumer: it does not join."""
+    """Commit as a simple consumer, which does not join."""
     with consumer(moldau, group) as simple:
         places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
         simple.commit(offsets=places, asynchronous=False)

@@ -84,7 +84,7 @@ def test_more_records_than_are_counted_one_by_one(
 
 
 def commit(moldau: Broker, group: str, topic: str, offset: int) -> None:
-    """As a simple consumer: it does not join."""
+    """Commit as a simple consumer, which does not join."""
     settings = {"bootstrap.servers": moldau.bootstrap, "group.id": group}
     simple = Consumer(settings)
     simple.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)

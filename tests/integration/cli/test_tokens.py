@@ -33,7 +33,7 @@ def operator(secure: Broker) -> OperatorCli:
 
 
 class UserCli(Cli):
-    """As somebody who logs in with the settings in a file."""
+    """The command of somebody who logs in with the settings in a file."""
 
     def __init__(self, broker: Broker, settings: Path) -> None:
         super().__init__(broker)

@@ -13,7 +13,7 @@ from tests.support.brokers.moldau_cli import Cli
 
 
 def is_the_password(store: redis.Redis, user: str, password: str) -> bool:
-    """Of both mechanisms."""
+    """Whether it is the user's password with both mechanisms."""
     stored = store.hget(keys.USERS, user)
     assert isinstance(stored, bytes)
     credentials = read_account(stored).credentials

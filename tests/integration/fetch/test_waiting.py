@@ -51,7 +51,7 @@ def test_without_waiting_it_answers_at_once(where: Where) -> None:
 @pytest.mark.parametrize("reader", ["leader", "other", "third"])
 @pytest.mark.parametrize("writer", ["leader", "other"])
 def test_a_parked_fetch_is_woken_by_an_append(where: Where, reader: str, writer: str) -> None:
-    """On the same worker, on the leader by another, on one that does not lead."""
+    """Reader and writer are on one worker, on the leader and another, or on two others."""
     client: RawClient = getattr(where, reader)
     for number in range(3):  # the first time the log has to be loaded
         waiting = parked(_port(client), where.topic, number)

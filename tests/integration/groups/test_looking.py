@@ -153,7 +153,7 @@ def test_2_16_2_21_a_full_store_acknowledges_nothing(
 def test_2_01_offsets_without_a_group_id_are_found_listed_described_and_deleted(
     moldau: Broker, topic: str
 ) -> None:
-    """As in Apache Kafka 4.3. Tools look up every group that is listed."""
+    """Apache Kafka 4.3 does the same. Tools look up every group that is listed."""
     with RawMember(coordinator_port(moldau, ""), "") as simple:
         assert simple.commit(topic, 5) == 0
         assert simple.committed(topic) == 5

@@ -90,7 +90,7 @@ def create(operator: IdentifiedClient, *names: str) -> None:
 
 
 def produce(client: IdentifiedClient, topic: str, *, partitions: int = 1) -> int:
-    """To more than one partition: there is no route for it."""
+    """Produce to one partition, or to several: there is no route for that."""
     batch = memoryview(make_batch([(b"k", b"v", 1)]))
     items = [PartitionProduceData(number, batch) for number in range(partitions)]
     data = TopicProduceData(topic, partition_data=items)

@@ -396,7 +396,7 @@ def test_failed_logins_are_all_alike(
 
 
 def test_a_preamble_with_a_token_that_is_over_is_refused(sasl: SaslBroker) -> None:
-    """As a router might send it that has not heard of the end."""
+    """A router that has not heard of the token's end might send it."""
     with sasl.log_in("0") as alice:
         made = created(alice)
         identity = Identity(
@@ -412,7 +412,7 @@ def test_a_preamble_with_a_token_that_is_over_is_refused(sasl: SaslBroker) -> No
 
 
 def is_refused(sasl: SaslBroker, identity: Identity) -> bool:
-    """By every worker."""
+    """Whether every worker refuses it."""
     for worker in (0, 1):
         with IdentifiedClient(sasl.broker, identity, worker) as client:
             try:

@@ -52,7 +52,7 @@ def sasl(certificates: Certificates) -> Iterator[SaslBroker]:
 
 
 def latencies(client: SaslClient, is_over: Callable[[], bool]) -> list[float]:
-    """Of small requests, one after the other, in seconds."""
+    """Latencies in seconds of small requests, one after the other."""
     took = []
     while not is_over():
         begun = time.perf_counter()
@@ -67,7 +67,7 @@ def p99(took: list[float]) -> float:
 
 
 def cpu_seconds(sasl: SaslBroker) -> float:
-    """Of routers and workers."""
+    """CPU time of routers and workers."""
     total = 0.0
     for role in ("worker", "router"):
         for pid in sasl.broker.pids(role):

@@ -237,7 +237,7 @@ def test_a_large_token_is_read_and_refused(client: SaslClient, mechanism: str, s
 def test_no_more_is_waited_for_than_a_login_can_need(
     client: SaslClient, mechanism: str, size: int
 ) -> None:
-    """By its length alone: the rest may never come."""
+    """A length alone is enough to refuse it: the rest may never come."""
     if mechanism:
         client.handshake(mechanism)
     client.socket.sendall(struct.pack(">i", size) + b"\0\x24")

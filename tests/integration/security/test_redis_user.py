@@ -19,7 +19,7 @@ STREAM, ADOPTED = "sensors:raw", "sensors-raw"
 
 @pytest.fixture
 def url(server: RedisServer) -> Iterator[str]:
-    """Of the user that the page makes, who may use one stream of an application too."""
+    """URL of the user that the page makes, who may use one stream of an application too."""
     page = (ROOT / "ops/docs/how-to/redis.md").read_text()
     found = re.search(r"^ACL SETUSER moldau .*$", page, re.M)
     assert found is not None

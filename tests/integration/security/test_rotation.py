@@ -39,12 +39,12 @@ class Rotating:
         self.bootstrap = broker.bootstraps["SSL"]
 
     def replace(self, name: str) -> None:
-        """As tools do it: a new file, moved over the old one."""
+        """Replace it as tools do: a new file is moved over the old one."""
         new = next(self._authorities).issue(name).write(self.server.with_name("new.pem"))
         os.replace(new, self.server)
 
     def shown(self) -> set[str]:
-        """By the router and by every worker."""
+        """The certificates that the router and every worker show."""
         first = int(self.bootstrap.rpartition(":")[2])
         context = ssl.create_default_context(cafile=str(self.ca))
         found = set()

@@ -46,7 +46,7 @@ def router(broker: Broker) -> Iterator[RawClient]:
 
 @pytest.fixture
 def topic(router: RawClient) -> str:
-    """Of four partitions: each worker leads two."""
+    """A topic of four partitions: each worker leads two."""
     name = f"topic-{uuid.uuid4().hex[:12]}"
     create_topic(router, name, partitions=4)
     return name
@@ -66,7 +66,7 @@ def client_version(request: pytest.FixtureRequest) -> ClientVersion:
 
 @pytest.fixture(params=[False, True], ids=["routed", "direct"])
 def direct(request: pytest.FixtureRequest) -> bool:
-    """On the workers' own ports, rather than through the router."""
+    """Whether requests go to the workers' own ports, rather than through the router."""
     return bool(request.param)
 
 

@@ -50,7 +50,7 @@ def wait_offsets(client: RawClient, topic: str, expected: list[int], start: int 
 
 
 def wait_compacted(stored: StoredLog, end: int) -> None:
-    """Until everything below `end` has been looked at and the old streams are gone."""
+    """Wait until everything below `end` was cleaned and the old streams are gone."""
     wait_until(
         lambda: stored.part.end >= end and stored.generations == [stored.clean_key],
         PATIENCE_S,

@@ -50,7 +50,7 @@ class Native:
         return f"moldau:{self.name}:{partition}"
 
     def add(self, *values: object, partition: int = 0) -> list[bytes]:
-        """As a Redis application does; gives the ids."""
+        """Add entries as a Redis application does; returns their ids."""
         return [self.store.xadd(self.key(partition), {"value": str(value)}) for value in values]
 
     def produce(self, *values: bytes, partition: int = 0) -> None:
@@ -139,7 +139,7 @@ class Member:
         return [message.value()]
 
     def join_only(self) -> None:
-        """Until it has its partitions; nothing is fetched of them."""
+        """Join, and wait for the partitions; nothing is fetched of them."""
 
         def take(consumer: Any, places: list[TopicPartition]) -> None:
             consumer.assign(places)
@@ -152,7 +152,7 @@ class Member:
         )
 
     def assign_only(self, partition: int) -> None:
-        """In no group."""
+        """Read a partition without a group."""
         self._consumer.unsubscribe()
         self._consumer.assign([TopicPartition(self.topic.name, partition, OFFSET_BEGINNING)])
 

@@ -24,7 +24,7 @@ NAMED = 12  # the last version of Fetch and Produce that names topics
 
 
 def routed_broker() -> Iterator[Broker]:
-    """For a fixture: two workers, which are not advertised to clients."""
+    """A broker with two workers, which are not advertised to clients, for a fixture."""
     settings = {"group.initial.rebalance.delay.ms": 0}
     with running_broker(workers=2, advertise="router", broker=settings) as broker:
         yield broker

@@ -17,7 +17,7 @@ def java_settings(broker: Broker) -> str:
 
 
 def librdkafka_settings(broker: Broker, **changes: str) -> dict[str, str]:
-    """For confluent-kafka; `changes` by names with underscores: `sasl_username="alice"`."""
+    """Settings of confluent-kafka; `changes` have underscores: `sasl_username="alice"`."""
     text = (security_dir(broker) / "librdkafka.properties").read_text()
     own = {name.replace("_", "."): value for name, value in changes.items()}
     return {"bootstrap.servers": broker.bootstrap, **parse_properties(text), **own}

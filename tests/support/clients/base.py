@@ -136,7 +136,7 @@ class Producer(Protocol):
     def abort(self) -> None: ...
 
     def send_offsets(self, offsets: Mapping[Place, int], reader: Consumer) -> None:
-        """Of what a group's consumer of the same client read, as part of the transaction."""
+        """Commit, in the transaction, offsets that a consumer of the same client has read."""
 
     def close(self) -> None: ...
 

@@ -213,7 +213,7 @@ class ConfluentMember(Member):
 
 
 class ConfluentConsumerMember(ConfluentMember):
-    """Of the consumer protocol (KIP-848): the broker assigns, and sets the intervals."""
+    """A member of the consumer protocol (KIP-848): the broker assigns and sets the intervals."""
 
     strategies = ("uniform", "range")
 

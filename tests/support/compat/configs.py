@@ -85,7 +85,7 @@ class ConfigsTests:
 
 
 class IncrementalConfigsTests:
-    """For clients that have IncrementalAlterConfigs."""
+    """Tests of clients that have IncrementalAlterConfigs."""
 
     @staticmethod
     def admin(kafka: Session) -> IncrementalAdmin:

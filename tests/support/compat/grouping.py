@@ -31,7 +31,7 @@ QUICK = {"group.initial.rebalance.delay.ms": 100}
 
 
 def quick_broker() -> Iterator[Broker]:
-    """For a module's `moldau` fixture."""
+    """A broker that rebalances at once, for a module's `moldau` fixture."""
     with running_broker(broker=QUICK) as broker:
         yield broker
 
@@ -62,7 +62,7 @@ class Crew:
         return member
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Until it holds; a member that fails meanwhile fails the test."""
+        """Wait for a condition; a member that fails meanwhile fails the test."""
 
         def holds() -> bool:
             for member in self.members:
@@ -72,7 +72,7 @@ class Crew:
         wait_until(holds, PATIENCE_S, what)
 
     def wait_shared(self, topic: str, partitions: int, *members: Member | ByTopic) -> None:
-        """Until these members have the partitions between them, each some."""
+        """Wait until these members share the partitions, and each has some."""
         everything = {Place(topic, index) for index in range(partitions)}
 
         def shared() -> bool:
@@ -298,7 +298,7 @@ class ByTopic:
 
 
 class CooperativeTests:
-    """For clients that have cooperative-sticky."""
+    """Tests of clients that have cooperative-sticky."""
 
     @pytest.fixture
     def crew(self, kafka: Session, member_class: type[Member]) -> Iterator[Crew]:
@@ -326,7 +326,7 @@ class CooperativeTests:
 
 
 class CooperativeReadingTests(CooperativeTests):
-    """For clients whose poll gives records while they wait for the others."""
+    """Tests of clients whose poll gives records while they wait for the others."""
 
     def test_what_does_not_move_is_read_during_a_rebalance(self, crew: Crew) -> None:
         partitions = 4

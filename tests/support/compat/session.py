@@ -98,11 +98,11 @@ class Session:
                 )
 
     def wait_for_topics(self, *names: str) -> None:
-        """Until they are listed: the worker that is asked may hear of them a moment later."""
+        """Wait until topics are listed: a worker may hear of them a moment later."""
         wait_until(lambda: self.admin.topic_names().issuperset(names), PROPAGATION_S, "listed")
 
     def wait_for_partitions(self, topic: str, count: int) -> None:
-        """Until every worker tells of them: some clients write only to what they have seen."""
+        """Wait until every worker shows them: some clients write only to what they have seen."""
         for port in worker_ports(self.broker):
             with RawClient(port) as raw:
                 wait_until(
@@ -156,7 +156,7 @@ def send_all(producer: Producer, topic: str, records: Iterable[Record]) -> list[
 
 
 def read(consumer: Consumer, count: int, patience_s: float = PATIENCE_S) -> list[Received]:
-    """At least that many records, in the order they came; fails when they do not come."""
+    """Read at least that many records, in the order they come; fails when they do not."""
     found: list[Received] = []
     deadline = time.monotonic() + patience_s
     while len(found) < count:

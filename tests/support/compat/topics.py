@@ -248,7 +248,7 @@ class TopicsTests:
 
 
 def wait_for_another_id(raw: RawClient, topic: str, seen: set[bytes]) -> bytes:
-    """Until a worker knows of the topic's newest life; gives its id."""
+    """Wait until a worker knows the topic that was made again; returns its id."""
     found: list[bytes] = []
 
     def is_new() -> bool:

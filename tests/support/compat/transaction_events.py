@@ -35,7 +35,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 100, **COMPACTING}
 
 
 def broker_of_several_workers() -> Iterator[Broker]:
-    """For a module's `moldau` fixture. Its workers are killed, so they are fresh processes."""
+    """A broker for a module's `moldau` fixture. Its workers are killed, so they are fresh."""
     with fresh_processes(), running_broker(workers=WORKERS, broker=SETTINGS) as broker:
         yield broker
         # Fenced producers that wait for the garbage collector would go on trying to connect.
@@ -113,13 +113,13 @@ class CompactionTests:
 
 
 def keyed(prefix: str, count: int) -> list[Record]:
-    """Of different keys: none replaces another."""
+    """Records of different keys: none replaces another."""
     names = [f"{prefix}-{at:03}".encode() for at in range(count)]
     return [Record(key=name, value=name + bytes(100), partition=0) for name in names]
 
 
 def wait_without_markers(broker: Broker, topic: str, end: int) -> None:
-    """Until the topic is compacted up to an offset; no marker is left below it."""
+    """Wait until the topic is compacted up to an offset, with no marker left below it."""
     with redis.Redis.from_url(broker.store_url) as store:
         log = StoredLog(store, topic)
         wait_compacted(log, end)

@@ -340,7 +340,7 @@ def commit(producer: Producer, topic: str, records: list[Record]) -> None:
 
 
 def reader(kafka: Session, topic: str, isolation: str, partitions: int = PARTITIONS) -> Consumer:
-    """Of a whole topic."""
+    """A consumer of a whole topic."""
     consumer = kafka.consumer(isolation=isolation)
     consumer.assign({Place(topic, index): EARLIEST for index in range(partitions)})
     return consumer
@@ -358,7 +358,7 @@ def wait_committed(consumer: Consumer, place: Place, offset: int) -> None:
 
 
 def remove_members(broker: Broker, group: str) -> None:
-    """As an administrator does."""
+    """Remove all members, as an administrator does."""
     deadline = time.monotonic() + PATIENCE_S
     with RawClient(coordinator_port(broker, group)) as raw:
         while True:

@@ -57,7 +57,7 @@ class ConsumerDriver(GroupDriver):
         assignor: str | None = None,
         client_id: str = "",
     ) -> Call[HeartbeatAnswer]:
-        """With `topics` or a `pattern` and no epoch yet: a join, as clients send it."""
+        """Send a heartbeat: a join if it has `topics` or a `pattern`, and no epoch yet."""
         call: Call[HeartbeatAnswer] = self.call(f"heartbeat of {name}")
         self.listen()
         shown = self.epochs.get(name, 0) if epoch is None else epoch
@@ -84,7 +84,7 @@ class ConsumerDriver(GroupDriver):
         return call
 
     def beat(self, name: str, **options: Any) -> Call[HeartbeatAnswer]:
-        """As clients do: what they own, when it has changed; here always."""
+        """Send a heartbeat with what the member owns; clients send that when it has changed."""
         return self.heartbeat(name, owned=sorted(self.owned.get(name, ())), **options)
 
     def settle(self, *names: str, rounds: int = 6) -> None:

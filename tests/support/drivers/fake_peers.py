@@ -38,7 +38,7 @@ class FakePeer:
         self._server = await asyncio.start_unix_server(self._serve, self.path)
 
     async def stop(self) -> None:
-        """As after kill -9, without a supervisor that keeps its socket."""
+        """Stop as by kill -9, without a supervisor that keeps its socket."""
         if self._server is not None:
             self._server.close()
             self._server = None

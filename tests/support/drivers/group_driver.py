@@ -95,7 +95,7 @@ class GroupDriver(GroupWorld):
         protocol_type: str | None = None,
         protocol_name: str | None = None,
     ) -> Call[SyncAnswer]:
-        """With assignments by name: the leader's."""
+        """Send SyncGroup, with assignments by name if it is the leader's."""
         call: Call[SyncAnswer] = self.call(f"sync of {name}")
         self.learn()
         given = tuple((self.ids.get(to, to), data) for to, data in (assignments or {}).items())
@@ -217,7 +217,7 @@ class GroupDriver(GroupWorld):
                 self._learn(call.name.removeprefix("join of "), call)
 
     def armed(self, kind: TimerKind, name: str | None = None) -> int | None:
-        """In how many milliseconds that timer fires; None: it is not armed."""
+        """Milliseconds until that timer fires; None: it is not armed."""
         member_id = "" if name is None else self.id_of(name)
         at = self.timers.get(TimerKey(self.group_id, kind, member_id))
         return None if at is None else at - self.now

@@ -68,7 +68,7 @@ class Shell:
     async def heartbeat(
         self, group: str, member_id: str, epoch: int = 0, **options: Any
     ) -> HeartbeatAnswer:
-        """Of the consumer protocol; with epoch 0 a join."""
+        """Send a heartbeat of the consumer protocol; with epoch 0 it is a join."""
         if epoch == 0:
             options = {"rebalance_timeout_ms": 60_000, "owned": frozenset(), **options}
         answer: HeartbeatAnswer = await self.ask(
@@ -111,7 +111,7 @@ class Shell:
         }
 
     async def quiet(self) -> None:
-        """Until every group is stored."""
+        """Wait until every group is stored."""
         async with asyncio.timeout(30):
             while any(  # noqa: ASYNC110
                 group.is_writing for group in self.coordinator.groups.by_id.values()

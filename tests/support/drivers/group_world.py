@@ -185,7 +185,7 @@ class GroupWorld:
 
     @property
     def revision(self) -> int:
-        """Of what is stored."""
+        """The revision that is stored."""
         return 0 if self.stored is None else decode(self.stored).revision
 
     @property

@@ -92,7 +92,7 @@ class TxnDriver(TxnWorld):
         assert self.state() == state
 
     def armed(self, kind: TimerKind) -> int | None:
-        """In how many milliseconds that timer fires; None: it is not armed."""
+        """Milliseconds until that timer fires; None: it is not armed."""
         at = self.timers.get(TimerKey("t", kind))
         return None if at is None else at - self.now
 
@@ -104,6 +104,6 @@ def identity(call: Call[Any]) -> Identity:
 
 
 def error(call: Call[Any]) -> ErrorCode:
-    """Of a call that was answered."""
+    """The error code of a call that was answered."""
     answered: ErrorCode = call.answer.error
     return answered

@@ -54,7 +54,7 @@ class FakeMarkers:
 
 
 class FakeReplication(Replication):
-    """Of a store with so many replicas, which have what was written when the test says."""
+    """Replicas of a store, which have what was written when the test says so."""
 
     def __init__(self) -> None:
         self.online = 0

@@ -35,7 +35,7 @@ class MarkerSeen(NamedTuple):
 
 
 class Transactions:
-    """Of one partition. Values are in the order of the log, as consumers get them: of two
+    """The transactions of a partition. Values are in the order of the log: of two
     transactions that are open at once, the one that began later may have its marker first."""
 
     def __init__(self, blob: bytes) -> None:
@@ -57,7 +57,7 @@ class Transactions:
 
     @property
     def open(self) -> dict[int, list[bytes]]:
-        """By producer id."""
+        """Values of open transactions by producer id."""
         return {producer_id: self._values(those) for producer_id, those in self._open.items()}
 
     def _values(self, numbers: Iterable[int]) -> list[bytes]:
@@ -94,7 +94,7 @@ class Transactions:
 
 
 def read_transactions(port: int, topic: str, partition: int) -> Transactions:
-    """Of everything a worker has of a partition. Where a store lost its tail there is a gap."""
+    """Read all that a worker has of a partition. Where a store lost its tail there is a gap."""
     blobs = []
     offset, end = 0, 1
     with RawClient(port) as client:

@@ -126,11 +126,11 @@ class Scene:
             )
 
     def end(self, *, commit: bool) -> None:
-        """Until there is an answer."""
+        """End the transaction; repeats the request until there is an answer."""
         until_done(lambda: self.producer.end(commit=commit).error_code)
 
     def markers(self) -> list[list[MarkerSeen]]:
-        """Of each partition."""
+        """The markers of each partition."""
         return [
             read_transactions(self._ports[self.reads_from], TOPIC, number).markers
             for number in range(PARTITIONS)

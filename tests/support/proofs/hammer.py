@@ -296,7 +296,7 @@ class HammerProcess:
         return msgspec.json.decode(output, type=Report)
 
     def kill(self) -> None:
-        """In case the test failed before it asked for the report."""
+        """Kill what still runs, in case the test failed before it asked for the report."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.communicate()

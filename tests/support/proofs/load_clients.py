@@ -81,7 +81,7 @@ class Load(threading.Thread, ABC):
 
     @abstractmethod
     def produce(self) -> None:
-        """Until `told` is set; then until everything is answered."""
+        """Produce until `told` is set, then wait until everything is answered."""
 
     def abandon(self) -> None:
         """Whatever is not answered yet."""

@@ -70,7 +70,7 @@ class ObservedProducer:
 
 
 def new_producer_id(port: int) -> int:
-    """From a worker, once it has one to give."""
+    """Ask a worker for a producer id until it has one."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -170,7 +170,7 @@ class Observer:
         return views
 
     def _same_end(self, partition: int) -> int:
-        """Of all workers. Appends have ended, so it takes a moment at most."""
+        """Wait for one end at all workers. Appends have ended, so it takes a moment at most."""
         ends: list[tuple[int, int]] = []
 
         def agree() -> bool:
@@ -312,7 +312,7 @@ def _difference(one: View, other: View) -> str:
 
 
 def read_epochs(store_url: str, topic: str, partition: int) -> list[Epoch]:
-    """From the log's state, as it lies in the store; a log that never lost anything has none."""
+    """Read epochs from the log's stored state; a log that never lost anything has none."""
     with redis.Redis.from_url(store_url) as store:
         record: Any = store.hget(keys.TOPICS.decode(), topic)
         incarnation = msgspec.msgpack.decode(record, type=TopicRecord).incarnation if record else 0
@@ -388,7 +388,7 @@ class WorkerWatch(threading.Thread):
 
 
 def until_answered(ports: Sequence[int], topic: str) -> None:
-    """Until every worker serves the log again."""
+    """Wait until every worker serves the log again."""
 
     def served() -> bool:
         for port in ports:

@@ -39,7 +39,7 @@ class RawClient(Connection):
         super().__init__((host, port), timeout=timeout, client_id="raw")
 
     def send(self, request: Message, version: int | None = None, *, has_reply: bool = True) -> None:
-        """In this version, or in the highest of the API table; acks=0 has no reply."""
+        """Send a request in this version, or the highest of the API table; acks=0 has no reply."""
         if version is None:
             version = API_OF[type(request)].highest
         if isinstance(request, ProduceRequest) and request.acks == 0:

@@ -77,7 +77,7 @@ def expire(client: Caller, token_hmac: bytes, period_ms: int = -1) -> tuple[int,
 
 
 def describe(client: Caller, *owners: str) -> dict[str, DescribedDelegationToken]:
-    """By id; without owners, all that the client may see."""
+    """Tokens by id; all that the client may see unless owners are given."""
     named = [DescribeDelegationTokenOwner("User", each) for each in owners] if owners else None
     answer = client.call(DescribeDelegationTokenRequest(named), 3)
     assert answer.error_code == 0, answer

@@ -117,7 +117,7 @@ class RawMember(RawClient):
     # --- whole calls ---
 
     def join(self, version: int | None = None) -> Any:
-        """Until the rebalance completes; a member that gets its id joins again with it."""
+        """Join and wait for the rebalance; a member that gets its id joins again with it."""
         deadline = time.monotonic() + LOAD_PATIENCE_S
         while True:
             self.send_join(version)

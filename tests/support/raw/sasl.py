@@ -147,7 +147,7 @@ class SaslClient:
         return response
 
     def raw_token(self, token: bytes) -> bytes:
-        """After SaslHandshake v0."""
+        """Send a token without a request around it, as after SaslHandshake v0."""
         self.send_frame(token)
         return self.receive_frame()
 

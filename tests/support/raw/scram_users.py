@@ -38,7 +38,7 @@ def alter(
 
 
 def set_password(client: RawClient, user: str, password: str, iterations: int = 4096) -> None:
-    """For both mechanisms."""
+    """Set a user's password for both mechanisms."""
     both = (upsertion(user, password, each, iterations) for each in (SHA_256, SHA_512))
     results = alter(client, *both)
     assert results[user].error_code == 0, results

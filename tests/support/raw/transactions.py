@@ -307,7 +307,7 @@ def produce_request(
 
 
 def await_loaded(client: RawClient) -> None:
-    """Until every coordinator knows its transactional ids."""
+    """Wait until every coordinator knows its transactional ids."""
     wait_until(
         lambda: client.call(ListTransactionsRequest()).error_code == 0,
         60,

@@ -39,7 +39,7 @@ def unreadable_batches(timestamp: int) -> dict[str, bytearray]:
 
 
 def seal(batch: bytearray) -> None:
-    """With the right CRC."""
+    """Write the right CRC into a batch."""
     struct.pack_into(">I", batch, CRC_AT, checksum(batch))
 
 

@@ -110,7 +110,7 @@ class LossyStore:
     # --- its file ---
 
     def size(self) -> int:
-        """Of what is written to, for `cut_to`."""
+        """The size of the file that is written to, for `cut_to`."""
         return newest_file(self._directory).stat().st_size
 
     def cut_to(self, size: int) -> None:
@@ -161,7 +161,7 @@ class StorePair:
         self.replica.kill()
 
     def wait_in_sync(self) -> None:
-        """Until the replica is online and has everything written before this call."""
+        """Wait until the replica is online and has everything written before this call."""
 
         def is_online() -> bool:
             with self.master.client() as client:

@@ -36,7 +36,7 @@ class Watched:
 
     @property
     def url(self) -> str:
-        """For `--redis`."""
+        """The URL for `--redis`."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports)
         userinfo = f":{self.password}@" if self.password else ""
         query = f"?sentinel_password={self.sentinel_password}" if self.sentinel_password else ""
@@ -57,7 +57,7 @@ class Watched:
 
     @property
     def master_port(self) -> int:
-        """By the first sentinel that answers."""
+        """The master's port, as the first sentinel says that answers."""
         for port in self.sentinel_ports:
             with contextlib.suppress(redis.exceptions.RedisError), self._sentinel(port) as sentinel:
                 found: Any = sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
@@ -99,7 +99,7 @@ class Watched:
         return master.port
 
     def wait_for_another(self, former: int) -> None:
-        """Until there is a master that is not `former`, and says so itself."""
+        """Wait until there is a master other than `former` that says so itself."""
 
         def is_there() -> bool:
             port = self.master_port

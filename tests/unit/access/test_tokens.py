@@ -52,7 +52,7 @@ def stored(server: RedisServer) -> redis.Redis:
 
 
 class Opened(Tokens):
-    """Of one worker, with what it said of sessions."""
+    """The token store of one worker, with what it said of sessions."""
 
     ended: list[set[str]]
     removed: list[str]

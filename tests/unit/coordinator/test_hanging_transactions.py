@@ -78,7 +78,7 @@ class FakeLink:
 
 
 class Links:
-    """To one other worker."""
+    """Links to one other worker."""
 
     def __init__(self) -> None:
         self.answers: dict[ApiKey, Message | None] = {

@@ -137,7 +137,7 @@ async def test_a_worker_that_dies_with_a_request(place: Path) -> None:
 async def test_a_connection_lost_while_nothing_is_asked(
     place: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As idle, or because the worker was restarted: no reason to say anything."""
+    """An idle connection ends, or the worker was restarted: nothing to be logged."""
     async with fake_peer(place, echo) as peer:
         with linked(place) as link:
             assert await ask(link, 1) == 1

@@ -60,7 +60,7 @@ class Witness:
             self.deliveries.append(delivery)
 
     def may_commit(self, delivery: Delivery) -> bool:
-        """Without the renewed session that a real commit brings."""
+        """Ask without renewing the session, as a real commit would."""
         group = self.g.groups.by_id.get(self.g.group_id)
         if not isinstance(group, Group):
             return False

@@ -16,7 +16,7 @@ from tests.support.drivers.group_world import Call, GroupWorld
 
 
 def subscription(topics: Iterable[str], owned: Iterable[tuple[str, int]]) -> bytes:
-    """In version 1: topics, no user data, owned partitions."""
+    """A subscription of version 1: topics, no user data, owned partitions."""
     names = list(topics)
     parts = [struct.pack(">hi", 1, len(names))]
     parts += [struct.pack(f">h{len(name)}s", len(name), name.encode()) for name in names]

@@ -19,7 +19,7 @@ def assign(
     topics: dict[str, int],
     before: Targets | None = None,
 ) -> Targets:
-    """For members m0, m1, ... that subscribe to these topics."""
+    """Run an assignor for members m0, m1, ... that subscribe to these topics."""
     facts = tuple(TopicFacts(one, one.encode(), count) for one, count in sorted(topics.items()))
     seats = tuple(
         Seat(f"m{n}", None, frozenset(names), (before or {}).get(f"m{n}", frozenset()))

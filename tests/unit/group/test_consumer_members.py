@@ -131,7 +131,7 @@ def test_8_25_until_it_is_resolved_an_expression_stands_for_nothing() -> None:
 
 
 def test_8_25_hard_expressions_are_matched_in_slices() -> None:
-    """In linear time, and never many names at once."""
+    """Matching takes linear time, and never many names at once."""
     names = ["a" * 200 + str(number) for number in range(2_000)]
     steps = expressions.match_steps(["(a+)+b"], names)
     longest = 0.0

@@ -42,7 +42,7 @@ def subscription(
 
 
 class Mixed(ConsumerDriver):
-    """With members of both protocols."""
+    """A group with members of both protocols."""
 
     def classic_join(
         self, name: str, owned: Iterable[Partition] = (), **options: Any
@@ -303,7 +303,7 @@ def test_8_32_empty_groups_convert_both_ways_under_any_policy() -> None:
 
 
 def test_8_32_an_administrator_removes_members_of_either_protocol() -> None:
-    """By instance or by id, as Apache Kafka 4.3 does; the next heartbeat says so."""
+    """Members are named by instance or id, as in Apache Kafka 4.3; the next heartbeat says so."""
     g = Mixed(t=4)
     g.heartbeat("a", topics=TOPIC, instance="i")
     for name in "bcd":

@@ -213,7 +213,7 @@ async def test_deleting_records_overtaken_by_a_pass(
 async def test_a_fault_at_any_step_leaves_the_log_whole(
     server: RedisServer, store: Any, monkeypatch: pytest.MonkeyPatch, is_sent: bool
 ) -> None:
-    """As a crash there would: what a new worker finds is the old log or the new one."""
+    """A fault acts as a crash there would: a new worker finds the old log or the new one."""
     monkeypatch.setattr(cleaning_pass, "ENTRY_SIZE", 150)
     monkeypatch.setattr(cleaning_pass, "INDEX_EVERY", 200)
     monkeypatch.setattr(compaction, "GRACE_S", 0)

@@ -219,7 +219,7 @@ async def test_look_ups_by_time_pass_over_what_is_gone(server: RedisServer) -> N
 
 
 async def test_a_snapshot_covers_the_markers_that_go(server: RedisServer, store: Any) -> None:
-    """Without one there is no switch; with it, a late batch would still be refused."""
+    """There is no switch without one; with it, a late batch would still be refused."""
     async with Host(server.url) as host:
         cleaner = Cleaner(host, await create(host))
         log = cleaner.log

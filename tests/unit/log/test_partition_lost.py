@@ -73,7 +73,7 @@ async def test_an_append_that_arrives_after_it_was_missed_is_not_appended_twice(
 
 
 def void(_: object) -> None:
-    """For lambdas whose value is not used."""
+    """Drop the value of a lambda."""
 
 
 async def until_stored(host: Host, log: Any, entries: int) -> None:

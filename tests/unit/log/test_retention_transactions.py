@@ -29,7 +29,7 @@ async def committed_offsets(log: PartitionLog) -> list[int]:
 async def test_7_22_deleting_into_an_open_transaction(
     server: RedisServer, store: Any, start: int, commit: bool
 ) -> None:
-    """At the edge of a batch, and inside of one."""
+    """The new start is at the edge of a batch, or inside one."""
     async with Host(server.url) as host, Host(server.url, "other") as other_host:
         cleaner = Cleaner(host, await create(host))
         log, other = cleaner.log, other_host.log(cleaner.log.topic)

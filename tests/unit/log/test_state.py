@@ -76,7 +76,7 @@ class Log:
 
 
 def entry(*headers: BatchHeader) -> bytes:
-    """As it lies in a log, with 100 bytes for each batch."""
+    """An entry as it lies in a log, with 100 bytes for each batch."""
     return b"".join(HEADER.pack(*header).ljust(header.size, b"\0") for header in headers)
 
 
@@ -162,7 +162,7 @@ def test_a_transaction_that_an_earlier_leader_epoch_left_open_is_asked_about() -
 
 
 def test_a_marker_that_is_written_again_hides_no_loss() -> None:
-    """Of batches behind the last one: the producer does not send them again."""
+    """The loss is of batches behind the last one: the producer does not send them again."""
     state = LogState()
     state.producers[7] = state.advance(batch(7, 0), 0, {})
     state.begin_epoch(100)

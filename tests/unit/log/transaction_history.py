@@ -49,7 +49,7 @@ class Model:
             self.aborted |= records.keys()
 
     def newest(self, start: int, end: int) -> Contents:
-        """Of each key, among what is committed from `start` up to `end`."""
+        """The newest value of each key among what is committed from `start` up to `end`."""
         visible = sorted(at for at in self.committed if start <= at < end)
         return {self.committed[at][0]: (at, self.committed[at][1]) for at in visible}
 

@@ -69,7 +69,7 @@ def test_what_passes_alone_passes_and_is_named(tree: Path) -> None:
 
 
 def test_what_passed_only_alone_is_kept_with_its_failure(tree: Path) -> None:
-    """From run to run; a test that failed again, or passed at once, is not there."""
+    """The file lasts from run to run; a test that failed again, or passed at once, is not there."""
     (tree / "test_a.py").write_text(UNLUCKY.format(name="unlucky") + BAD)
     run(tree)
     run(tree)

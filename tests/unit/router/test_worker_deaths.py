@@ -81,7 +81,7 @@ async def test_nothing_is_sent_to_a_worker_that_hung_up(short_tmp_path: Path) ->
         (client,) = stage.clients
 
         def is_connected() -> bool:
-            """By the connection that watches the worker, or by the client's own."""
+            """Whether the connection that watches the worker is there, or the client's own."""
             own = any(each.worker == HOME for each in client.workers.every)
             return own or stage.state.workers.is_up[HOME]
 

@@ -62,7 +62,7 @@ def test_the_example_of_rfc_7677() -> None:
 
 
 def log_in(mechanism: Mechanism, user: str, password: str) -> tuple[Any, Any]:
-    """With kafka-python's client; the first answer and the last."""
+    """Log in with kafka-python's client; returns the first answer and the last."""
     client = ScramClient(user, password, mechanism)
     server = conversation(mechanism)
     first = server.receive(client.first_message(), NOW)
@@ -104,7 +104,7 @@ def test_an_unknown_user_has_one_salt() -> None:
 
 
 def kafkas_salt() -> bytes:
-    """As Kafka's tools make them: a number of 130 bits, with the digits 0 to z."""
+    """A salt as Kafka's tools make it: a number of 130 bits, with the digits 0 to z."""
     number, digits = secrets.randbits(130), ""
     while number:
         number, digit = divmod(number, 36)
@@ -145,7 +145,7 @@ def test_the_salt_of_an_unknown_user_looks_like_others(
 
 
 def test_an_unknown_user_looks_like_one_of_those_that_exist() -> None:
-    """For both mechanisms alike, as often as there are users like it, and for good."""
+    """This holds for both mechanisms, as often as there are users like it, and for good."""
     accounts = {
         f"user-{number}": Account(
             {SHA_256: with_salt(bytes(200 + number % 7), 4096 + number % 10),

@@ -140,7 +140,7 @@ def test_only_the_owner_renewers_and_the_operator_change_a_token() -> None:
 
 
 def test_codes_come_in_kafkas_order() -> None:
-    """Of a token that is over, a stranger hears EXPIRED when it renews, MISMATCH otherwise."""
+    """A stranger hears EXPIRED when it renews a token that is over, MISMATCH otherwise."""
     over = token(NOW - 1)
     with pytest.raises(KafkaError) as refusal:
         renewed(over, CAROL, LIFETIMES, -1, NOW)

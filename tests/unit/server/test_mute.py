@@ -28,7 +28,7 @@ LONG_MS = 3_600_000
 async def muted(
     client: socket.socket, recorder: Recorder, connections: set[Connection], ms: int
 ) -> Connection:
-    """After its first request was answered."""
+    """A connection that is muted after its first request; that one is answered."""
     await send(client, framed(request(1)))
     await recorder.more_than(0)
     (connection,) = connections

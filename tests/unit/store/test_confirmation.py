@@ -130,7 +130,7 @@ async def test_a_sync_that_does_not_come_is_an_error_and_the_next_one_is_waited_
 async def test_a_connection_that_is_lost_while_it_waits(
     store: LossyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the next one nothing was written yet, and WAITAOF alone would return at once."""
+    """Nothing was written yet on the next one, and WAITAOF alone would return at once."""
     monkeypatch.setattr(confirmation, "ATTEMPTS", 10_000)
     disk = SlowDisk(store, monkeypatch, says_so=True)
     async with connected(store.url) as confirming:

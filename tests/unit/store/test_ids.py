@@ -44,7 +44,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PutBack]:
 
 @asynccontextmanager
 async def worker(store: PutBack) -> AsyncIterator[TopicStore]:
-    """As a worker starts on it."""
+    """A topic store, as a worker starts on it."""
     pipe = Pipe(Connector(store.server.url), "ids", identity=StoreIdentity())
     await pipe.connect()
     try:

@@ -51,7 +51,7 @@ def test_a_group_id_cannot_reach_another_groups_keys() -> None:
 
 
 def slot(key: bytes) -> int:
-    """As a Redis Cluster computes it."""
+    """The slot of a key, as a Redis Cluster computes it."""
     return int(key_slot(key))
 
 

@@ -150,7 +150,7 @@ def test_a_file_that_has_used_up_its_runway_begins_another(files: Files, size: i
 
 
 def test_a_write_that_was_taken_back_begins_another(files: Files) -> None:
-    """As the server does with a part of a write: the runway goes with it."""
+    """The server takes back a part of a write: the runway goes with it."""
     store_id = files.start_with_runway().file.read_bytes()
     size = files.newest.stat().st_size
     files.append(RUNWAY)

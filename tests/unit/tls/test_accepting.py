@@ -188,7 +188,7 @@ async def test_who_is_refused_costs_no_handshake(
 def test_handshakes_under_way_outlive_a_process_that_was_stopped(
     certificates: Certificates,
 ) -> None:
-    """For longer than a handshake may take: those that wait are served then, those that never
+    """The stop lasts longer than a handshake may: those that wait are served, those that never
     speak are cut."""
     command = [sys.executable, "-m", "tests.unit.tls.stopped_tls_server", str(certificates.server)]
     context = ssl.create_default_context(cafile=str(certificates.ca))

@@ -138,7 +138,7 @@ class RandomProducers(RuleBasedStateMachine):
     @precondition(lambda self: self.world.witness.marked)
     @rule(data=st.data(), name=names)
     def markers_are_reported_again(self, data: st.DataObject, name: str) -> None:
-        """By a try that was given up, after another one had written them."""
+        """A try that was given up reports them, after another one had written them."""
         being_written = {one.number for one in self.world.markers}
         numbers = sorted({number for _, number in self.world.witness.marked} - being_written)
         if numbers:

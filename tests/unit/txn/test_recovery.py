@@ -187,7 +187,7 @@ def test_an_open_transaction_can_only_be_aborted_if_its_records_may_be_lost(
 
 
 def test_a_producer_that_has_to_abort_may_raise_its_epoch_instead() -> None:
-    """As librdkafka and Java 3 do."""
+    """librdkafka and Java 3 do this."""
     t = TxnDriver()
     who = t.init()
     t.add(who, P0)

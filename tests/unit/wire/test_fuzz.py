@@ -158,7 +158,7 @@ def test_a_hostile_length_anywhere_costs_no_memory(case: Case) -> None:
 
 
 def dense_messages(message: type[Message], version: int) -> Iterator[Message]:
-    """For each array, at any depth, a message that is full of its smallest elements."""
+    """Messages, one for each array at any depth, full of its smallest elements."""
     for field in fields_of(message):
         if not field.present(version):
             continue

@@ -186,7 +186,7 @@ def test_readers_who_begin_anywhere_leave_nothing_out(
 
 @given(bursts)
 def test_what_is_said_of_an_entry_leads_to_it(stream: list[Id]) -> None:
-    """Of a group that only Redis knows: its oldest pending entry, or what is behind one."""
+    """A group that only Redis knows shows its oldest pending entry, or what is behind one."""
     for noted in (False, True):
         reader = Reader(stream)
         if noted:

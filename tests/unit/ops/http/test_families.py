@@ -1,4 +1,4 @@
-"""From what processes report to metrics, and to health."""
+"""Reports of processes become metrics, and health."""
 
 from __future__ import annotations
 

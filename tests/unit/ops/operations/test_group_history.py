@@ -1,4 +1,4 @@
-"""From events of a group to who read what, when that stopped, and why."""
+"""Events of a group become a film: who read what, when that stopped, and why."""
 
 from __future__ import annotations
 
