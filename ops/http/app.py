@@ -31,7 +31,6 @@ HERE = "Moldau: /metrics, /livez, /readyz, /healthz\n"
 MAX_REQUESTS = 192
 MAX_REQUESTS_OF_ADDRESS = 128
 BUSY = b"too many requests at once: try again in a moment\n"
-NOT_INSTALLED = "The console is not installed: pip install 'moldau[console]'\n"
 
 
 class Answer(NamedTuple):
@@ -44,7 +43,7 @@ class HttpApp:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self.console: AsgiApp | None = None
-        self.why_no_console = NOT_INSTALLED
+        self.why_no_console = ""
         self._requests = Requests()
         self._asking: asyncio.Task[Snapshot] | None = None
         self._build = (version("moldau"), platform.python_version())

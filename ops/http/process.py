@@ -92,15 +92,11 @@ async def _serve(settings: HttpSettings) -> None:
 
 
 def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None]]:
-    """Let the console serve all other paths, if it is installed and wanted."""
+    """Let the console serve all other paths, if it is wanted."""
     if settings.console == "off":
         app.why_no_console = f"There is no console here: {settings.why_no_console}\n"
         return []
-    try:
-        from moldau.ops.console.app import create_app
-    except ModuleNotFoundError as missing:
-        logger.info("no console: %s is not installed (pip install 'moldau[console]')", missing.name)
-        return []
+    from moldau.ops.console.app import create_app
     from moldau.ops.console.backend import Backend
     from moldau.ops.console.login import Logins
     from moldau.ops.console.sessions import Sessions

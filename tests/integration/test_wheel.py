@@ -1,16 +1,20 @@
-"""Moldau built into a wheel, installed into a fresh environment and started outside of the tree."""
+"""Moldau built, installed into a fresh environment and started outside of the tree."""
 
 import json
 import os
+import re
 import signal
 import subprocess
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Producer
 
-from tests.integration.wheel import install_in_venv
+from tests.integration.wheel import build_source, build_wheel, copy_tree, install_in_venv
 from tests.support.brokers.running import ROOT, clean_environment, free_ports, wait_until
 from tests.support.pipeline.public_module import check_public_module
 
@@ -54,6 +58,27 @@ def run(program: Path, *words: str, directory: Path) -> str:
     return done.stdout
 
 
+def test_the_source_distribution_gives_the_wheel_of_the_tree(tmp_path: Path) -> None:
+    for name in ("from_source", "from_tree"):
+        (tmp_path / name).mkdir()
+    source = build_source(tmp_path / "from_source")
+    wheels = [
+        build_wheel(source, tmp_path / "from_source" / "wheels"),
+        build_wheel(copy_tree(tmp_path / "from_tree"), tmp_path / "from_tree" / "wheels"),
+    ]
+    sums = [
+        {each.filename: each.CRC for each in zipfile.ZipFile(wheel).infolist()} for wheel in wheels
+    ]
+    for found in sums:  # the metadata names the tool and its options
+        assert any(found.pop(name) for name in list(found) if name.endswith("/RECORD"))
+    assert sums[0] == sums[1]
+    names = sums[0].keys()
+    assert not [name for name in names if name.startswith(("tests/", "moldau/ops/docs/"))]
+    with tarfile.open(source) as packed:
+        inside = {member.name.partition("/")[2] for member in packed}
+    assert {"CHANGELOG.md", "SECURITY.md", "LICENSE", "README.md"} <= inside
+
+
 def test_everything_comes_from_the_wheel(scripts: Path, tmp_path: Path) -> None:
     for found in json.loads(run(scripts / "python", "-c", WHERE, directory=tmp_path)):
         assert Path(found).is_relative_to(scripts.parent)
@@ -89,6 +114,10 @@ def test_it_serves(scripts: Path, tmp_path: Path) -> None:
         )  # fmt: skip
     try:
         wait_until(lambda: "moldau ready" in log.read_text(), 60, "it is ready")
+        url = re.search(r" http=(\S+)", log.read_text())
+        assert url is not None
+        with urlopen(url[1]) as page:  # a page of the console, from its templates
+            assert "<title>" in page.read().decode()
         # Native topics need a data file of the package, the store's function library.
         name = ("topics", "create", "shared", "--config", "moldau.storage=native")
         address = ("--bootstrap", f"127.0.0.1:{port}")
