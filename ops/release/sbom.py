@@ -119,9 +119,9 @@ def _licence(pin: Pin) -> str | None:
         for classifier in metadata.get_all("Classifier", [])
         if classifier.startswith("License :: ") and classifier != "License :: OSI Approved"
     ]
-    text = metadata["License"].strip() if "License" in metadata else ""
+    text = next(iter(metadata.get_all("License", [])), "").strip()
     short = text if text and "\n" not in text else None
-    expression = metadata["License-Expression"] if "License-Expression" in metadata else None
+    expression = next(iter(metadata.get_all("License-Expression", [])), None)
     return expression or short or (", ".join(named) or None)
 
 
