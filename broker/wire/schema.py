@@ -59,6 +59,9 @@ Float64 = Annotated[float, Primitive("float64")]
 Uuid = Annotated[bytes, Primitive("uuid")]
 String = Annotated[str, Primitive("string")]
 Bytes = Annotated[bytes, Primitive("bytes")]
+# An array of int8 is laid out like bytes, and handled as such: a list of 500 types costs more than
+# the rest of the request. Negative values come out above 127.
+Int8Array = Annotated[bytes, Primitive("int8_array")]
 # Decoded, this is a view into the frame, not a copy. Encoded, it is one buffer, or a list of them
 # laid end to end, which reach the socket as they are.
 Records = Annotated[Buffer | list[Buffer], Primitive("records")]

@@ -169,7 +169,7 @@ def _decode_blob(src: Source, kind: str, what: str, name: str, nullable: bool) -
     src.depth += 1
     if kind == "string":
         src(f"{name} = buf[pos:{after}].decode()")
-    elif kind == "bytes":
+    elif kind in ("bytes", "int8_array"):
         src(f"{name} = bytes(buf[pos:{after}])")
     else:
         src(f"{name} = view[pos:{after}]")

@@ -40,7 +40,7 @@ from moldau.router.gathered_reply import GatheredReply
 from moldau.router.merge import merge
 from moldau.router.routing import SPLIT_FIELDS, RequestPart
 from moldau.router.unavailable import unavailable_response
-from tests.support.raw.wire_messages import CASES, Case, random_messages
+from tests.support.raw.wire_messages import SERVED, Case, random_messages
 
 OFFSET_FETCH, DESCRIBE, LIST, DELETE = (
     APIS[ApiKey.OFFSET_FETCH],
@@ -194,7 +194,7 @@ def test_a_gathered_reply_is_complete_when_all_replied_or_are_down() -> None:
 
 OWNED = [
     case
-    for case in CASES
+    for case in SERVED
     if case.is_request
     and case.api.routing in (Routing.COORDINATOR, Routing.COORDINATORS, Routing.EVERY)
 ]

@@ -41,7 +41,7 @@ from moldau.router.routing import (
     RoutingTable,
     find_route,
 )
-from tests.support.raw.wire_messages import CASES, Case, Maker
+from tests.support.raw.wire_messages import SERVED, Case, Maker
 from tests.unit.router.routes import (
     TABLE,
     WORKERS,
@@ -61,7 +61,7 @@ OF_ONE_GROUP = (
     ApiKey.OFFSET_DELETE,
     ApiKey.TXN_OFFSET_COMMIT,
 )
-REQUESTS = [case for case in CASES if case.is_request]
+REQUESTS = [case for case in SERVED if case.is_request]
 
 
 def produce(*places: tuple[str, int], acks: int = -1, records: bytes = b"r" * 50) -> ProduceRequest:

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from moldau.broker.wire.apis import APIS, Api
-from moldau.broker.wire.schema import NO_UUID, Message, fields_of
+from moldau.broker.wire.apis import APIS, NOT_SERVED, Api, lookup
+from moldau.broker.wire.schema import NO_UUID, Field, Message, fields_of
 from tests.support.raw.wire_messages import CASES, LAYOUTS, Case, layout
 from tests.unit.wire.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO, OURS, kafkas_fields
 
+DECLARED = [*APIS.values(), *NOT_SERVED]
 DEFINITIONS = Path(__file__).parents[4] / "shared" / "kafka-messages"
 NEEDS_DEFINITIONS = pytest.mark.skipif(
     not DEFINITIONS.is_dir(), reason=f"Kafka's message definitions are not in {DEFINITIONS}"
@@ -72,14 +73,20 @@ def ours(message: type[Message], version: int) -> list[Declared]:
         result.append(
             Declared(
                 field.name,
-                "[]" * field.is_array + field.kind,
+                "[]int8" if field.kind == "int8_array" else "[]" * field.is_array + field.kind,
                 field.nullable(version) and not unset,
                 field.rule.tag if tagged else None,
-                None if is_struct else field.default,  # Kafka's structures have no default
+                _default(field, is_struct),
                 ours(field.struct, version) if field.struct is not None else None,
             )
         )
     return result
+
+
+def _default(field: Field, is_struct: bool) -> Any:
+    if is_struct:
+        return None  # Kafka's structures have no default
+    return [] if field.kind == "int8_array" else field.default
 
 
 def kafkas(definition: Any, version: int, common: dict[str, Any] | None = None) -> list[Declared]:
@@ -132,7 +139,7 @@ def test_fields_are_those_of_kafka(case: Case) -> None:
 
 
 @NEEDS_DEFINITIONS
-@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+@pytest.mark.parametrize("api", DECLARED, ids=lambda api: api.name)
 def test_keys_versions_and_flexibility_are_those_of_kafka(api: Api) -> None:
     for side in ("Request", "Response"):
         theirs = definition(api.name + side)
@@ -181,6 +188,14 @@ def test_fields_of_our_own_are_tagged_out_of_kafkas_way() -> None:
 
 
 def test_messages_are_named_after_their_api() -> None:
-    for api in APIS.values():
+    for api in DECLARED:
         assert api.request.__name__ == f"{api.name}Request"
         assert api.response.__name__ == f"{api.name}Response"
+
+
+def test_what_is_not_served_is_not_advertised() -> None:
+    """No request of it is understood: not by a worker, not by a router."""
+    for api in NOT_SERVED:
+        assert api.key not in APIS
+        for version in range(api.lowest, api.highest + 1):
+            assert lookup(api.key, version) is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import io
+import struct
 import typing
 import uuid
 from typing import Any
@@ -109,6 +110,8 @@ def _give(ours: Field, field: Any, value: Any, version: int) -> Any:
         return None
     if ours.kind == "uuid":
         return None if value == NO_UUID else uuid.UUID(bytes=value)
+    if ours.kind == "int8_array":
+        return struct.unpack(f">{len(value)}b", value)
     match field.metadata["kafka_type"]:
         case "error_code":
             return ErrorCode(value)
@@ -145,6 +148,8 @@ def _take(ours: Field, field: Any, value: Any, version: int) -> Any:
         return None if ours.tagged(version) and whole == ours.struct() else whole
     if kind == "error_code":
         return value.value
+    if ours.kind == "int8_array":
+        return struct.pack(f">{len(value)}b", *value)
     if kind in ("timedelta_i32", "timedelta_i64"):
         return value // MILLISECOND
     return list(value) if ours.is_array else value

@@ -22,6 +22,7 @@ from moldau.broker.wire.schema import (
     F,
     Float64,
     Int8,
+    Int8Array,
     Int16,
     Int32,
     Int64,
@@ -52,6 +53,7 @@ class Everything(Message):
     blob: Bytes = b""
     maybe_blob: Bytes | None = None
     records: Records | None = None
+    types: Int8Array = b""
     numbers: list[Int32] = []
     names: list[String] = []
     flags: list[Bool] = []
@@ -103,6 +105,7 @@ def everything(draw: st.DrawFn, version: int) -> Everything:
         blob=draw(st.binary(max_size=300)),
         maybe_blob=draw(st.none() | st.binary(max_size=300)),
         records=draw(st.none() | st.binary(max_size=300)),
+        types=draw(st.binary(max_size=600)),
         numbers=draw(st.lists(integers(32), max_size=150)),
         names=draw(st.lists(TEXT, max_size=5)),
         flags=draw(st.lists(st.booleans(), max_size=5)),
@@ -168,6 +171,23 @@ def test_lengths_where_the_encoding_grows(size: int, version: int) -> None:
     text = "x" * min(size, 32767)
     message = Blobs(text, b"y" * size, b"z" * size)
     assert decode(Blobs, version, encode(message, version))[0] == message
+
+
+class Listed8(Message):
+    types: list[Int8] = []
+
+
+class Packed8(Message):
+    types: Int8Array = b""
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("values", [[], [-1], [0, 1, 127, -128], [3] * 500])
+def test_an_array_of_int8_is_laid_out_like_bytes(values: list[int], version: int) -> None:
+    listed = encode(Listed8(values), version)
+    packed = bytes(value & 0xFF for value in values)
+    assert encode(Packed8(packed), version) == listed
+    assert decode(Packed8, version, listed) == (Packed8(packed), len(listed))
 
 
 def test_records_of_several_buffers_lie_end_to_end_and_are_not_copied() -> None:

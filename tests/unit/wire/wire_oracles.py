@@ -6,6 +6,7 @@ version we serve is known to at least one of them.
 
 from __future__ import annotations
 
+from moldau.broker.wire.apis import NOT_SERVED
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -25,6 +26,11 @@ NOT_IN_KAFKA_PYTHON: dict[tuple[int, int], str] = {
 NOT_IN_KAFKA_PYTHON[64, 0] = "it does not unregister brokers"
 NOT_IN_KAFKA_PYTHON |= {
     (key, version): "it has no delegation tokens" for key in range(38, 42) for version in (1, 2, 3)
+}
+NOT_IN_KAFKA_PYTHON |= {
+    (api.key, version): "it has no share groups"
+    for api in NOT_SERVED
+    for version in range(api.lowest, api.highest + 1)
 }
 _DROPPED = "Kafka 4 dropped it; we understand it only to refuse it"
 NOT_IN_KIO: dict[tuple[int, int], str] = {(0, 0): _DROPPED, (0, 1): _DROPPED, (0, 2): _DROPPED}
