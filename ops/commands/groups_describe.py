@@ -7,9 +7,9 @@ from functools import partial
 
 from moldau.ops.client import Cluster
 from moldau.ops.command_line import AddAction, print_facts, print_table, show_described, try_each
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.groups import GroupDescription, GroupPartition, describe_group
 from moldau.ops.operations.lag import LagCounter
-from moldau.ops.operations.local_workers import LocalWorkers
 
 HELP = """\
 examples:

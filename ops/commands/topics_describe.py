@@ -15,7 +15,7 @@ from moldau.ops.command_line import (
     show_described,
     size_text,
 )
-from moldau.ops.operations.local_workers import LocalWorkers
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.topics import (
     PartitionDescription,
     TopicDescription,

@@ -12,10 +12,13 @@ as they wait in them for records.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 from moldau.ops.client import Cluster, Denied, LocalSockets, Unreachable
@@ -26,7 +29,6 @@ from moldau.ops.console.index import Index
 from moldau.ops.console.live_views import MAX_LIVE, LiveViews
 from moldau.ops.console.login import Logins, LoginUnavailable
 from moldau.ops.console.sessions import CHANGED, Session
-from moldau.ops.console.threads import Threads
 from moldau.ops.console.user_cluster import NotAllowed, SessionOver, UserCluster
 from moldau.ops.console.visible_names import VisibleHistory, visible_events
 from moldau.ops.http.snapshot import Snapshot, usages
@@ -34,6 +36,7 @@ from moldau.ops.operations.group_history import Event
 from moldau.ops.operations.top import Key, Sampled, process_figures
 
 T = TypeVar("T")
+Q = TypeVar("Q")
 
 TIMEOUT_S = 10.0
 SAMPLE_EVERY_S = 5.0
@@ -65,8 +68,8 @@ class Backend:
         self._sockets = sockets
         self._index: Index | None = None
         self._samples: deque[Sampled] = deque(maxlen=2)
-        self._questions = Threads("question", MAX_QUESTIONS)
-        self._followers = Threads("follower", MAX_LIVE)
+        self._questions = ThreadPoolExecutor(MAX_QUESTIONS, thread_name_prefix="question")
+        self._followers = ThreadPoolExecutor(MAX_LIVE, thread_name_prefix="follower")
         self.live_views = LiveViews()
 
     # --- for the visitor ---
@@ -94,11 +97,11 @@ class Backend:
 
     async def ask(self, question: Callable[[Cluster], T]) -> T:
         """Ask the broker. Raises ClientError."""
-        return await self._questions.run(self._ask, question)
+        return await _in_thread(self._questions, self._ask, question)
 
     async def follow(self, step: Callable[[Cluster], T], cluster: Cluster) -> T:
         """A step of a live view, which has `cluster` for itself. Raises ClientError."""
-        return await self._followers.run(step, cluster)
+        return await _in_thread(self._followers, step, cluster)
 
     def _ask(self, question: Callable[[Cluster], T]) -> T:
         with self.cluster() as cluster:
@@ -205,6 +208,13 @@ class Backend:
             session.ended = session.ended or CHANGED
             raise SessionOver(session.ended)
         session.visible, session.visible_at = visible, asked_at
+
+
+async def _in_thread(pool: ThreadPoolExecutor, work: Callable[[Q], T], argument: Q) -> T:
+    """Run `work` in the context of the caller, who is the visitor; waits while all threads are
+    busy."""
+    called = partial(contextvars.copy_context().run, work, argument)
+    return await asyncio.get_running_loop().run_in_executor(pool, called)
 
 
 class RecentSnapshot:

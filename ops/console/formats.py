@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from moldau.ops.client.partitioning import murmur2
-
 SHOWN_BYTES = 16 << 10  # of a value; the rest is said to be there
 
 
@@ -45,11 +43,6 @@ def time_text(milliseconds: int) -> str:
     except (ValueError, OverflowError, OSError):
         return str(milliseconds)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def colour_of(name: str) -> int:
-    """A hue that a name always has, in every view and after every restart."""
-    return murmur2(name.encode()) % 360
 
 
 # --- bytes ---

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from moldau.ops.console.formats import colour_of
+from moldau.ops.client.partitioning import murmur2
 
 HUES = 12
 MAX_GROUPS, MAX_MEMBERS = 1_000, 500
@@ -27,7 +27,7 @@ class Hues:
         used = Counter(known[member] for member in wanted if member in known)
         for member in wanted:
             if member not in known:
-                first = colour_of(member) * HUES // 360
+                first = murmur2(member.encode()) % 360 * HUES // 360
                 known[member] = min(
                     ((first + step) % HUES for step in range(HUES)), key=lambda hue: used[hue]
                 )

@@ -7,7 +7,9 @@ it remembers.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from moldau.broker.private.client import ask_blocking, ask_each
 from moldau.broker.private.table import PREAMBLE, VISIBLE_NAMES, WHO_AM_I
@@ -15,7 +17,6 @@ from moldau.broker.security.identity import Identity, Role
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.ops.client import AuthenticationFailed, Connection
 from moldau.ops.client.security import PLAIN, Sasl
-from moldau.ops.console.threads import Threads
 from moldau.ops.console.visible_names import Visible, merged
 from moldau.ops.http.collector import PATIENCE_S
 from moldau.ops.http.settings import ConsoleLogin
@@ -42,7 +43,7 @@ class Logins:
         self._settings = settings
         self._sockets = list(worker_sockets)
         self._waiting: dict[str, int] = {}  # by address
-        self._threads = Threads("login", MAX_AT_ONCE)
+        self._threads = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="login")
 
     async def check(self, user: str, password: str, host: str) -> Identity:
         """Raises LoginRefused, TooManyLogins, LoginUnavailable."""
@@ -51,7 +52,8 @@ class Logins:
             raise TooManyLogins
         self._waiting[host] = own + 1
         try:
-            return await self._threads.run(self._check, user, password, host)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._check, user, password, host)
         finally:
             self._waiting[host] -= 1
             if not self._waiting[host]:

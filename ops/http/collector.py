@@ -22,8 +22,7 @@ from moldau.broker.private.table import (
     Behind,
     RecordOffset,
 )
-from moldau.ops.http.lag import Lags
-from moldau.ops.http.lag_cache import LagCache
+from moldau.ops.http.lag import LagCache, Lags
 from moldau.ops.http.snapshot import Snapshot, Status
 
 PATIENCE_S = 1.0

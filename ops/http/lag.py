@@ -5,18 +5,26 @@ committed one to the end of the partition, without the gaps that a lost tail lea
 topics, where offsets do not count records, the number that the leader has counted. In seconds: the
 age of the first record that is not committed, 0 if there is none. Its timestamp is that of the
 batch which holds it, so it may be older by the time a batch was collected (linger.ms), and it is as
-true as the clocks of producers, unless the topic has LogAppendTime. Pure.
+true as the clocks of producers, unless the topic has LogAppendTime.
+
+Leaders are asked for timestamps and counts. An answer is kept while it stays true, so a group that
+stands still costs nothing. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from moldau.broker.metrics.document import GroupRow, PartitionRow
 from moldau.broker.private.table import UNKNOWN, Behind, RecordOffset
 from moldau.ops.http.snapshot import Snapshot
+
+MAX_KEPT = 100_000
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Lag(msgspec.Struct, frozen=True, gc=False):
@@ -101,3 +109,44 @@ class Lags:
 
 def worst(ages: Iterable[float | None]) -> float | None:
     return max((age for age in ages if age is not None), default=None)
+
+
+class LagCache(Generic[Key]):
+    """Answers of leaders: timestamps, or counts. A question is bounded; its starting point rotates
+    so that every entry gets its turn."""
+
+    def __init__(self, max_asked: int) -> None:
+        """`max_asked`: the most keys in one question to a leader."""
+        self.answers: dict[Key, int] = {}
+        self._states: dict[Key, object] = {}
+        self._max_asked = max_asked
+        self._turn = 0
+
+    def missing(self, wanted: Iterable[tuple[int, Key, object]]) -> dict[int, list[Key]]:
+        """The keys to ask each leader for; drops answers that are stale or no longer wanted.
+
+        `wanted`: leader, key, and the state in which an answer is true.
+        """
+        kept: dict[Key, int] = {}
+        states: dict[Key, object] = {}
+        missing: dict[int, dict[Key, None]] = {}
+        for leader, key, state in wanted:
+            states[key] = state
+            if key not in self.answers or self._states[key] != state:
+                missing.setdefault(leader, {})[key] = None
+            elif len(kept) < MAX_KEPT:
+                kept[key] = self.answers[key]
+        self.answers, self._states = kept, states
+        self._turn += 1
+        return {leader: self._some(list(keys)) for leader, keys in missing.items()}
+
+    def _some(self, keys: list[Key]) -> list[Key]:
+        most = self._max_asked
+        first = self._turn * (most if len(keys) > most else 1) % len(keys)
+        return (keys[first:] + keys[:first])[:most]
+
+    def add(self, asked: Sequence[Key], answers: Sequence[int | None]) -> None:
+        """None: the leader had no time for it, and is asked again."""
+        for key, answer in zip(asked, answers, strict=False):
+            if answer is not None:
+                self.answers[key] = answer

@@ -16,7 +16,7 @@ from moldau.broker.wire.messages.create_acls import AclCreation, CreateAclsReque
 from moldau.broker.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from moldau.broker.wire.messages.describe_acls import DescribeAclsRequest
 from moldau.ops.client import Cluster, refusal
-from moldau.ops.operations.local_workers import LocalWorkers
+from moldau.ops.local_broker import LocalWorkers
 
 EVERYTHING = AclFilter()
 _NO_AUTHORIZER = (

@@ -25,8 +25,8 @@ from moldau.broker.wire.messages.list_groups import ListGroupsRequest
 from moldau.broker.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.ops.client import LATEST, Cluster, TopicPartition, refusal
 from moldau.ops.client.names import Coordinator
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.lag import LagCounter
-from moldau.ops.operations.local_workers import LocalWorkers
 
 CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 CLASSIC_MEMBER = 0

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from moldau.broker.private.table import MAX_BEHIND, RECORD_COUNTS, UNKNOWN, Behind
 from moldau.ops.client import Cluster, TopicPartition
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.configs import config_values
-from moldau.ops.operations.local_workers import LocalWorkers
 
 STORAGE = "moldau.storage"
 ATTEMPTS = 5  # a leader counts for a bounded time at once

@@ -9,7 +9,7 @@ import msgspec
 from moldau.broker.private.stream_views import MAX_STREAMS, StreamsWanted, StreamView
 from moldau.broker.private.table import STREAM_VIEWS
 from moldau.broker.store import keys
-from moldau.ops.operations.local_workers import LocalWorkers
+from moldau.ops.local_broker import LocalWorkers
 
 
 class RedisGroup(msgspec.Struct, frozen=True):

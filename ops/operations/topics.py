@@ -34,8 +34,8 @@ from moldau.ops.client import (
     nodes_of,
     refusal,
 )
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.configs import Config, topic_configs
-from moldau.ops.operations.local_workers import LocalWorkers
 from moldau.ops.operations.streams import RedisGroup, redis_groups
 
 BROKER_DEFAULT = -1  # of partitions and replication factor

@@ -24,8 +24,8 @@ from moldau.ops.console.formats import shown_bytes
 from moldau.ops.console.inputs import number_of, read_form
 from moldau.ops.console.rendering import Console
 from moldau.ops.console.streams import YEAR_2001_MS, Stream
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.adoption import CHOOSE, PARTITION, Adoption, chosen_bits, name_for
-from moldau.ops.operations.local_workers import LocalWorkers
 from moldau.ops.operations.streams import stream_keys, stream_views
 
 

@@ -19,10 +19,10 @@ from moldau.ops.console.measures import Measure, measures
 from moldau.ops.console.rendering import Console
 from moldau.ops.http.lag import worst
 from moldau.ops.http.snapshot import Snapshot
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.group_history import film as make_film
 from moldau.ops.operations.groups import GroupDescription, delete_group, describe_group
 from moldau.ops.operations.lag import LagCounter
-from moldau.ops.operations.local_workers import LocalWorkers
 from moldau.ops.operations.reset_offsets import GOALS, Goal, Move, execute, make_plan, parse_topic
 
 LENGTHS = {

@@ -18,8 +18,8 @@ from moldau.ops.console.index import Index, page_of
 from moldau.ops.console.inputs import MAX_INT32, check_confirmed, number_of, read_form
 from moldau.ops.console.rendering import Console
 from moldau.ops.console.streams import Stream, sides
+from moldau.ops.local_broker import LocalWorkers
 from moldau.ops.operations.configs import Config, alter_topic_configs, topic_configs
-from moldau.ops.operations.local_workers import LocalWorkers
 from moldau.ops.operations.streams import stream_keys, stream_views
 from moldau.ops.operations.topics import (
     BROKER_DEFAULT,

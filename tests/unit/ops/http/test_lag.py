@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from moldau.broker.metrics.document import CommittedRow, Document, GroupRow, PartitionRow
 from moldau.broker.private.table import MAX_BEHIND, MAX_RECORD_TIMES, UNKNOWN, Behind, RecordOffset
 from moldau.ops.http.families import families
-from moldau.ops.http.lag import Lags
-from moldau.ops.http.lag_cache import LagCache
+from moldau.ops.http.lag import LagCache, Lags
 from moldau.ops.http.snapshot import Snapshot
 
 # --- timestamps ---
