@@ -63,8 +63,8 @@ from moldau.broker.process import Listening
 from moldau.broker.security.authorizer import AllowEverything
 from moldau.broker.security.identity import worker_identity
 from moldau.broker.security.quota_rates import Windows
-from moldau.broker.server.budget import Budget
 from moldau.broker.server.connections import Connections
+from moldau.broker.server.limits import Budget
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.processes import WorkerSettings
 from moldau.broker.settings.static_config import connection_limits

@@ -26,7 +26,7 @@ from moldau.broker.logging_setup import LogLevels
 from moldau.broker.metrics.access_counters import AccessCounters
 from moldau.broker.placement import leader_of
 from moldau.broker.security.authorizer import Authorizer
-from moldau.broker.server.deadlines import Deadlines
+from moldau.broker.server.limits import Deadlines
 from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.settings.processes import Endpoint, WorkerSettings
 from moldau.broker.settings.static_config import connection_limits

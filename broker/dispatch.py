@@ -13,9 +13,8 @@ from moldau.broker.broker import Broker
 from moldau.broker.logging_setup import LimitedLog, request_logger
 from moldau.broker.private.api import PrivateHandler
 from moldau.broker.security.identity import Role
-from moldau.broker.server.call import Call
+from moldau.broker.server.call import Call, RequestRoute
 from moldau.broker.server.metering import timed
-from moldau.broker.server.request_route import RequestRoute
 from moldau.broker.wire.advertised import unsupported_api_versions
 from moldau.broker.wire.apis import APIS, Api, ApiKey
 from moldau.broker.wire.primitives import MalformedMessage

@@ -26,7 +26,7 @@ from moldau.broker.security.identity import NEVER, Identity, Role
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.advertised import software_of
 from moldau.broker.wire.frame import read_request_header
-from moldau.broker.wire.frame_reader import InvalidFrameSize
+from moldau.broker.wire.framing import InvalidFrameSize
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.router.login import ClientLogin

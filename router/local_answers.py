@@ -17,7 +17,7 @@ from moldau.broker.wire.frame import (
     read_request_header,
     response_frame,
 )
-from moldau.broker.wire.response_template import ResponseTemplate
+from moldau.broker.wire.repeats import ResponseTemplate
 from moldau.broker.wire.schema import Message
 
 MAX_CACHED_BYTES, MAX_CACHED = 512, 2048  # maximum size of a request; maximum number of requests

@@ -34,7 +34,7 @@ from moldau.broker.wire.frame import (
     request_frame,
     response_frame,
 )
-from moldau.broker.wire.frame_reader import frame_size
+from moldau.broker.wire.framing import frame_size
 from moldau.broker.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,

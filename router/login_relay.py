@@ -15,7 +15,7 @@ from moldau.broker.private.table import PREAMBLE, WHO_AM_I
 from moldau.broker.security.identity import Identity
 from moldau.broker.wire.apis import APIS, ApiKey
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, request_frame
-from moldau.broker.wire.frame_reader import MIN_RESPONSE, InvalidFrameSize, frame_size
+from moldau.broker.wire.framing import MIN_RESPONSE, InvalidFrameSize, frame_size
 from moldau.broker.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 logger = logging.getLogger("moldau.router")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_request_header
-from moldau.broker.wire.frame_reader import MIN_REQUEST, FrameTracker, InvalidFrameSize
+from moldau.broker.wire.framing import MIN_REQUEST, FrameTracker, InvalidFrameSize
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.router.gathered_reply import GatheredReply
 from moldau.router.reply_queue import ReplyQueue

@@ -11,7 +11,7 @@ requests may have to go elsewhere.
 from __future__ import annotations
 
 from moldau.broker.wire.frame import API_SIZE, CORRELATION_ID_END
-from moldau.broker.wire.request_cache import RequestCache, RequestPattern
+from moldau.broker.wire.repeats import RequestCache, RequestPattern
 from moldau.router.reply_queue import ReplyQueue
 from moldau.router.routing import Route, RouteKind
 from moldau.router.state import RouterState

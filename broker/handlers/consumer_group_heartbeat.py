@@ -26,8 +26,7 @@ from moldau.broker.group.topics import TopicIdPartition, by_topic
 from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from moldau.broker.machine.effects import Reply
 from moldau.broker.security.resources import Operation
-from moldau.broker.server.call import Call, ReplyHandle
-from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.server.call import Call, ReplyHandle, RequestRoute
 from moldau.broker.wire.apis import APIS, ApiKey
 from moldau.broker.wire.frame import RequestHeader, response_frame
 from moldau.broker.wire.messages.consumer_group_heartbeat import (
@@ -37,7 +36,7 @@ from moldau.broker.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from moldau.broker.wire.primitives import INT32, uvarint
-from moldau.broker.wire.response_template import ResponseTemplate
+from moldau.broker.wire.repeats import ResponseTemplate
 
 HEARTBEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT]
 

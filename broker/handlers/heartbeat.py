@@ -13,13 +13,12 @@ from moldau.broker.broker import Broker
 from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, is_denied
 from moldau.broker.security.resources import Operation
-from moldau.broker.server.call import Call
-from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.server.call import Call, RequestRoute
 from moldau.broker.wire.apis import APIS, ApiKey
 from moldau.broker.wire.frame import RequestHeader, response_frame
 from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.broker.wire.primitives import INT32, uvarint
-from moldau.broker.wire.response_template import ResponseTemplate
+from moldau.broker.wire.repeats import ResponseTemplate
 
 HEARTBEAT = APIS[ApiKey.HEARTBEAT]
 

@@ -1,9 +1,15 @@
-"""A request being served, and the interfaces that its connection uses to serve, meter and limit."""
+"""A request being served, the route that serves repetitions of it without decoding them, and the
+interfaces that a connection uses to serve, meter and limit requests.
+
+The handler of the first request returns a `RequestRoute`. If the client encodes the request as this
+code does, the connection caches the route and lets it serve the requests that match.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -12,11 +18,22 @@ import msgspec
 from moldau.broker.security.identity import Identity, Role
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.batch import Buffer
-from moldau.broker.wire.frame import RequestHeader, response_frame
+from moldau.broker.wire.frame import (
+    API_SIZE,
+    CORRELATION_ID_AT,
+    CORRELATION_ID_END,
+    LENGTH_SIZE,
+    RequestHeader,
+    request_frame,
+    response_frame,
+)
+from moldau.broker.wire.primitives import INT32
+from moldau.broker.wire.repeats import RequestPattern
 from moldau.broker.wire.schema import Message
 
 if TYPE_CHECKING:
     from moldau.broker.server.connection import Connection
+
 
 logger = logging.getLogger("moldau.server")
 
@@ -130,3 +147,49 @@ class Limiter(Protocol):
     def left(self, connection: object) -> None: ...
 
     def unreadable(self, reason: str) -> None: ...
+
+
+class RequestRoute(RequestPattern, ABC):
+    """Serves requests that equal `request` in all but one run of bytes."""
+
+    __slots__ = ("header", "request")
+
+    def __init__(self, header: RequestHeader, request: Message) -> None:
+        super().__init__()
+        self.header = header
+        self.request = request
+
+    def learn(self, frame: bytearray) -> bool:
+        """Match requests like this one from now on. Returns False if it is encoded in an unusual
+        way, for instance with tagged fields, so that the positions of its fields are unknown."""
+        header = self.header
+        assert header.api is not None
+        canonical = request_frame(
+            header.api, header.api_version, 0, header.client_id, self.request
+        )[LENGTH_SIZE:]
+        start, end = self.varying(canonical)
+        self.set_bytes(canonical[:API_SIZE], canonical[CORRELATION_ID_END:start], canonical[end:])
+        return self.matches(frame, 0, len(frame))
+
+    def header_of(self, frame: bytearray) -> RequestHeader:
+        known = self.header
+        return RequestHeader(
+            known.api_key,
+            known.api_version,
+            INT32.unpack_from(frame, CORRELATION_ID_AT)[0],
+            known.client_id,
+            known.api,
+            known.body_at,
+        )
+
+    @abstractmethod
+    def varying(self, canonical: bytes) -> tuple[int, int]:
+        """The start and end of the bytes in the frame of `request` that differ each time."""
+
+    def answer(self, frame: bytearray) -> bytes | None:
+        """The whole reply, if it can be given at once and without a `Call`; otherwise None."""
+        return None
+
+    @abstractmethod
+    def serve(self, call: Call, frame: bytearray) -> bool:
+        """Returns False if the rest is not as expected: then the request has to be decoded."""

@@ -24,8 +24,7 @@ from moldau.broker.net.peer import identify
 from moldau.broker.private.table import PREAMBLE
 from moldau.broker.security.identity import Identity, Role
 from moldau.broker.security.login_steps import MIN_TOKEN
-from moldau.broker.server.budget import Budget
-from moldau.broker.server.call import Call, Dispatch, Limiter, Metering
+from moldau.broker.server.call import Call, Dispatch, Limiter, Metering, RequestRoute
 from moldau.broker.server.flow_control import (
     MAX_BACKLOG,
     MAX_BACKLOG_BYTES,
@@ -33,18 +32,17 @@ from moldau.broker.server.flow_control import (
     MAX_UNANSWERED,
     MUTED,
     WRITE_HIGH_WATER,
+    FlowControl,
 )
+from moldau.broker.server.limits import Budget
 from moldau.broker.server.login import Login, Logins
 from moldau.broker.server.piecewise import PIECE, PiecewiseWriter
-from moldau.broker.server.receiving import Receiving
-from moldau.broker.server.request_route import RequestRoute
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.frame import RequestHeader, read_request_header
-from moldau.broker.wire.frame_reader import MIN_REQUEST, InvalidFrameSize
-from moldau.broker.wire.parts import coalesce
+from moldau.broker.wire.framing import MIN_REQUEST, InvalidFrameSize, coalesce
 from moldau.broker.wire.primitives import MalformedMessage
-from moldau.broker.wire.request_cache import RequestCache
+from moldau.broker.wire.repeats import RequestCache
 
 logger = logging.getLogger("moldau.server")
 limited = LimitedLog(logger)
@@ -52,7 +50,7 @@ limited = LimitedLog(logger)
 PREAMBLE_KEY = PREAMBLE.key
 
 
-class Connection(Receiving):
+class Connection(FlowControl):
     # There are more attributes than a shared instance layout holds: without slots, access would be
     # slower. Only `serve_with` uses `__dict__`.
     __slots__ = (
@@ -129,6 +127,9 @@ class Connection(Receiving):
             self._pieces = PiecewiseWriter(self._transport)
         if listener is not None and listener.uses_sasl and not self.closing:
             self._begin_login(listener.name)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         reader = self._frames

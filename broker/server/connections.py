@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.security.quota_usage import Usages
-from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Dispatch, Limiter
 from moldau.broker.server.connection import Connection
+from moldau.broker.server.limits import Budget
 from moldau.broker.server.login import Logins
 from moldau.broker.server.metering import ClientMetering
 from moldau.broker.settings.processes import Listener

@@ -10,13 +10,18 @@ Frames that are incomplete, or wait to be served, count as well (broker/net/fram
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 from abc import abstractmethod
 from collections import deque
 
-from moldau.broker.server.budget import Budget
-from moldau.broker.server.call import Call
+from moldau.broker.logging_setup import LimitedLog
+from moldau.broker.server.call import Call, Limiter
+from moldau.broker.server.limits import Budget
 from moldau.broker.server.piecewise import PiecewiseWriter
+from moldau.broker.wire.framing import FrameReader
+
+limited = LimitedLog(logging.getLogger("moldau.server"))
 
 MAX_UNANSWERED = 512  # requests; clients pipeline five by default
 MAX_BACKLOG = 8  # frames received while the connection is held,
@@ -26,6 +31,7 @@ WRITE_HIGH_WATER = 1 << 20
 MUTED_CHECK_S = 1.0  # how long it may take to notice that a muted client has hung up
 # Reasons to serve nothing although there is room: the bits of `_held`.
 HELD, MUTED, YIELDS = 1, 2, 4
+HALF_SENT = "half_sent"  # why a connection was closed, as metrics name it
 
 
 class FlowControl(asyncio.BufferedProtocol):
@@ -38,6 +44,7 @@ class FlowControl(asyncio.BufferedProtocol):
         "_budget",
         "_calls",
         "_claims_memory",
+        "_frames",
         "_held",
         "_loop",
         "_muted_timer",
@@ -51,10 +58,13 @@ class FlowControl(asyncio.BufferedProtocol):
         "_write_paused",
         "closing",
         "last_active",
+        "limiter",
     )
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, max_frame: int, limiter: Limiter | None) -> None:
         self._budget = budget
+        self._frames = FrameReader(max_frame, budget.frames)
+        self.limiter = limiter
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._backlog: deque[bytearray] = deque()  # frames received, not served yet
@@ -73,6 +83,13 @@ class FlowControl(asyncio.BufferedProtocol):
         self._served_this_turn = 0
         self.closing = False
         self.last_active = 0.0
+
+    @property
+    @abstractmethod
+    def peer(self) -> str: ...
+
+    @abstractmethod
+    def abort(self) -> None: ...
 
     @abstractmethod
     def _serve(self, frame: bytearray) -> None:
@@ -186,9 +203,59 @@ class FlowControl(asyncio.BufferedProtocol):
 
     # --- memory of requests that are not served yet ---
 
-    @abstractmethod
     def _count_memory(self, *, is_new: bool = False) -> None:
         """Tell the budget how much memory is held. `is_new`: a frame has just begun."""
+        reader = self._frames
+        reader.has_changed = False
+        if self.closing:
+            return
+        frames = self._budget.frames
+        backlog = self._backlog_bytes
+        memory = reader.memory + backlog
+        if not memory:
+            if self._claims_memory:
+                self._claims_memory = False
+                frames.release(self)
+            return
+        now = self._loop.time()
+        self._claims_memory = True
+        frames.hold(self, memory, reader.size, reader.have, now, is_new=is_new)
+        if reader.is_full and not self._awaits_room and not self.closing:
+            if frames.ask(self, reader.next_memory + backlog, now):
+                reader.grow()
+            else:
+                self._awaits_room = True
+                self._pause()
+
+    def room_found(self) -> None:
+        self._awaits_room = False
+        self._frames.grow()
+        self._count_memory()
+        if self._read_paused:
+            self.ease()
+
+    def give_way(self) -> None:
+        reader = self._frames
+        limited.warning(
+            HALF_SENT,
+            "closing %s: memory for requests that have not arrived whole is short, and it has sent "
+            "%d bytes of %d; if that happens to clients that behave, raise --inflight-bytes",
+            self.peer,
+            reader.have,
+            reader.size,
+        )
+        if self.limiter is not None:
+            self.limiter.unreadable(HALF_SENT)
+        self._drop_received()
+        self.abort()
+
+    def _drop_received(self) -> None:
+        """Free everything: the connection is over."""
+        self._budget.frames.release(self)
+        self._claims_memory = self._awaits_room = False
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._frames.discard()
 
     @property
     def is_receiving(self) -> bool:
@@ -196,11 +263,7 @@ class FlowControl(asyncio.BufferedProtocol):
         excused."""
         return not self._read_paused or self._write_paused
 
-    @abstractmethod
-    def room_found(self) -> None: ...
-
-    @abstractmethod
-    def give_way(self) -> None: ...
+    # --- replies that the client has not read ---
 
     def pause_writing(self) -> None:
         self._write_paused = True

@@ -35,7 +35,7 @@ from moldau.broker.store.server_facts import SECTIONS
 from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store.store_url import Address
 from moldau.broker.wire.batch import Buffer
-from moldau.broker.wire.parts import coalesce
+from moldau.broker.wire.framing import coalesce
 
 logger = logging.getLogger("moldau.store")
 

@@ -90,7 +90,7 @@ def request_frame(
 ) -> bytes:
     """Return a whole request frame, with its length, as a client sends it.
 
-    Workers compare clients' requests with it (server/request_route.py), routers forward parts of
+    Workers compare clients' requests with it (server/call.py), routers forward parts of
     requests with it, and the tools and the load test are clients.
     """
     name = (client_id or "").encode()

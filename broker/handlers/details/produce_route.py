@@ -17,8 +17,7 @@ from moldau.broker.errors import KafkaError, RecordsRefused, StoreTimeout, code_
 from moldau.broker.log.log import Log
 from moldau.broker.log.writing.append import NO_REPLICAS, Append
 from moldau.broker.log.writing.validation import LARGE, UnpacksLarge, admit, is_large, unpacked_room
-from moldau.broker.server.call import Call
-from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.server.call import Call, RequestRoute
 from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.apis import APIS, ApiKey
 from moldau.broker.wire.batch import BatchHeader, Buffer
@@ -33,7 +32,7 @@ from moldau.broker.wire.messages.produce import (
     TopicProduceResponse,
 )
 from moldau.broker.wire.primitives import INT32, MalformedMessage, read_uvarint
-from moldau.broker.wire.response_template import MARKS, THROTTLE_MARK, ResponseTemplate
+from moldau.broker.wire.repeats import MARKS, THROTTLE_MARK, ResponseTemplate
 
 PRODUCE = APIS[ApiKey.PRODUCE]
 FIRST_VERSION_WITH_LOG_START = 5

@@ -29,8 +29,8 @@ from moldau.broker.metrics.histogram import duration_family
 from moldau.broker.metrics.log_counters import MAX_TOPICS
 from moldau.broker.metrics.loop_lag import LoopLag
 from moldau.broker.metrics.request_counters import RequestCounters
-from moldau.broker.server.budget import Budget
 from moldau.broker.server.connection import Connection
+from moldau.broker.server.limits import Budget
 from moldau.broker.store.store import Store
 from moldau.broker.topics.topics import Topics
 

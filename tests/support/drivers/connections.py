@@ -6,9 +6,9 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call, Dispatch
 from moldau.broker.server.connection import Connection
+from moldau.broker.server.limits import Budget
 from moldau.broker.settings.processes import Listener
 
 MIB = 1 << 20

@@ -12,8 +12,7 @@ import pytest
 from moldau.broker import handlers
 from moldau.broker.broker import Broker
 from moldau.broker.dispatch import AWAITED, REPLYING, handler_of
-from moldau.broker.server.call import Call
-from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.server.call import Call, RequestRoute
 from moldau.broker.wire import messages
 from moldau.broker.wire.apis import APIS, Api
 

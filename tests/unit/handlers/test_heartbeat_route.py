@@ -17,7 +17,7 @@ from moldau.broker.wire.frame import (
     request_frame,
 )
 from moldau.broker.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from moldau.broker.wire.request_cache import MAX_PREFIX
+from moldau.broker.wire.repeats import MAX_PREFIX
 
 NOW_MS = 1_000
 VERSIONS = range(HEARTBEAT.lowest, HEARTBEAT.highest + 1)

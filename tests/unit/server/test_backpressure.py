@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from moldau.broker.server import flow_control as module
-from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call
+from moldau.broker.server.limits import Budget
 from tests.support.drivers.connections import (
     MIB,
     Recorder,

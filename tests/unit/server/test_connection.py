@@ -1,7 +1,7 @@
 """A connection: replies in order, back-pressure, bad frames, the end.
 
 Bad frames are fed through the protocol's own buffer calls, as the event loop does; what depends on
-a real socket is tried with one. How frames are cut is in tests/unit/wire/test_frame_reader.py.
+a real socket is tried with one. How frames are cut is in tests/unit/wire/test_framing.py.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from typing import cast
 import pytest
 import uvloop
 
-from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call
 from moldau.broker.server.connection import Connection
+from moldau.broker.server.limits import Budget
 from moldau.broker.settings.processes import Listener
 from tests.support.drivers.connections import (
     MAX_FRAME,

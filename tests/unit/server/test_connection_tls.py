@@ -1,4 +1,4 @@
-"""A worker's connections behind TLS: all receive into one shared buffer (wire/frame_reader.py).
+"""A worker's connections behind TLS: all receive into one shared buffer (wire/framing.py).
 
 That is right as long as the event loop fills it and hands it over within one call, for one
 connection at a time, which is uvloop's business and not in its documentation.
@@ -15,9 +15,9 @@ from typing import ClassVar
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from moldau.broker.server.budget import Budget
 from moldau.broker.server.call import Call
 from moldau.broker.server.connection import Connection
+from moldau.broker.server.limits import Budget
 from moldau.broker.settings.processes import Listener, TlsSettings
 from moldau.broker.wire.batch import Buffer
 from tests.support.brokers.certificates import Certificates

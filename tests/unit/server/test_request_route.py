@@ -4,11 +4,10 @@ import asyncio
 import struct
 from typing import cast
 
-from moldau.broker.server.budget import Budget
-from moldau.broker.server.call import Call
+from moldau.broker.server.call import Call, RequestRoute
 from moldau.broker.server.connection import Connection
 from moldau.broker.server.flow_control import MAX_SERVED_PER_TURN
-from moldau.broker.server.request_route import RequestRoute
+from moldau.broker.server.limits import Budget
 from moldau.broker.settings.processes import Listener
 from moldau.broker.wire.frame import CORRELATION_ID_END, LENGTH_SIZE, read_request_header
 from moldau.broker.wire.messages.api_versions import ApiVersionsRequest

@@ -1,16 +1,30 @@
-"""Recognises requests by their bytes, so that they need not be decoded or routed again.
+"""Requests that repeat are recognised by their bytes, and answered from a template.
 
 A client sends the same request over and over, except for its correlation id and one variable part:
 a Heartbeat's generation, a Produce's batch. A `RequestPattern` describes such requests, and a
 `RequestCache` finds the pattern that matches one. Workers store with it how a request is served,
-routers where it goes. Pure.
+routers where it goes.
+
+Encoding a Produce response for every request costs more than appending its batch, and most of its
+bytes never change. A `ResponseTemplate` is built from a frame encoded the ordinary way, so that the
+layout is declared in one place only. Pure.
 """
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+import struct
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
-from moldau.broker.wire.frame import API_SIZE, CORRELATION_ID_END
+from moldau.broker.wire.frame import (
+    API_SIZE,
+    CORRELATION_ID_AT,
+    CORRELATION_ID_END,
+    LENGTH_SIZE,
+    RESPONSE_CORRELATION_ID_AT,
+    RESPONSE_CORRELATION_ID_END,
+)
+from moldau.broker.wire.primitives import INT32
 
 # The bounds of a cache: a client can send anything. librdkafka sends a Produce per partition.
 MAX_PATTERNS = 256
@@ -96,3 +110,45 @@ class RequestCache(Generic[P]):
         self._last = None
         self._by_start.clear()
         self._prefix_ends.clear()
+
+
+# Values that mark the run: no real field has them.
+MARKS = (0x5A17B0C3_11223344, 0x5A17B0C3_22334455, 0x5A17B0C3_33445566)
+THROTTLE_MARK = 0x5A17B0C4
+
+
+class ResponseTemplate:
+    """A response that varies only in its correlation id and a run of int64 fields."""
+
+    __slots__ = ("_after", "_before", "_body", "_length", "_pack", "_size", "_throttle_at")
+
+    def __init__(self, frame: bytes, fields: int = 0) -> None:
+        """`frame` contains the first `fields` of MARKS, in order, side by side, and may contain
+        THROTTLE_MARK after them: the throttle time, which is 0 unless `throttled` sets it."""
+        self._throttle_at = at = frame.rfind(INT32.pack(THROTTLE_MARK))
+        if at >= 0:
+            frame = frame[:at] + bytes(INT32.size) + frame[at + INT32.size :]
+        run = struct.pack(f">{fields}q", *MARKS[:fields])
+        at = frame.index(run, RESPONSE_CORRELATION_ID_END)
+        self._length = frame[:RESPONSE_CORRELATION_ID_AT]
+        self._body = frame[RESPONSE_CORRELATION_ID_END:]
+        self._size = len(frame) - LENGTH_SIZE
+        self._before = frame[RESPONSE_CORRELATION_ID_END:at]
+        self._after = frame[at + len(run) :]
+        layout = f">ii{len(self._before)}s{fields}q{len(self._after)}s"
+        self._pack: Callable[..., bytes] = struct.Struct(layout).pack
+
+    def fill(self, correlation_id: int, *values: Any) -> bytes:
+        """Return the frame with these values."""
+        return self._pack(self._size, correlation_id, self._before, *values, self._after)
+
+    def throttled(self, filled: bytes, throttle_time_ms: int) -> bytes:
+        """Set the throttle time in a frame that `fill` has built."""
+        frame = bytearray(filled)
+        INT32.pack_into(frame, self._throttle_at, throttle_time_ms)
+        return bytes(frame)
+
+    def answer(self, request: bytes | bytearray) -> bytes:
+        """Return the frame of a response without values to this request (without its length
+        field)."""
+        return self._length + request[CORRELATION_ID_AT:CORRELATION_ID_END] + self._body

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from moldau.broker.server.budget import Budget
+from moldau.broker.server.limits import Budget
 
 TOTAL = 1_000
 

@@ -11,7 +11,7 @@ from moldau.broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from moldau.broker.wire.response_template import MARKS, ResponseTemplate
+from moldau.broker.wire.repeats import MARKS, ResponseTemplate
 
 PRODUCE, HEARTBEAT = APIS[ApiKey.PRODUCE], APIS[ApiKey.HEARTBEAT]
 int64s = st.integers(-(1 << 63), (1 << 63) - 1)

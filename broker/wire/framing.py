@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into frames. No I/O: the caller receives the bytes.
+"""Frames of a byte stream: cut out of what is received, joined for a write. No I/O.
 
 Two readers share the check of a frame's size:
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE
 
 SHARED_BUFFER = 256 * 1024
@@ -236,3 +237,25 @@ class FrameTracker:
         taken = min(self.left, have)
         self.left -= taken
         return taken
+
+
+JOIN_BELOW = 8192  # smaller parts are joined: copying them is cheaper than an iovec entry
+
+
+def coalesce(parts: list[Buffer]) -> list[Buffer]:
+    """Join runs of small parts, leave large ones as they are."""
+    if len(parts) == 1:
+        return parts
+    out: list[Buffer] = []
+    run: list[Buffer] = []
+    for part in parts:
+        if len(part) < JOIN_BELOW:
+            run.append(part)
+            continue
+        if run:
+            out.append(b"".join(run))
+            run = []
+        out.append(part)
+    if run:
+        out.append(b"".join(run))
+    return out

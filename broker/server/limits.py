@@ -1,11 +1,15 @@
-"""The bytes of requests and replies that a connection, and the worker as a whole, may hold.
+"""How many bytes requests and replies may hold, and how long requests may wait.
 
 Requests that have not arrived completely (`frames`) may take half of the budget, and leave that
 much less for requests being served, which always have the other half.
+
+All deadlines share one timer. A timer per request would cost every request; one timer costs a sweep
+twice a second, and nothing while no request waits.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from moldau.broker.net.frame_memory import FrameMemory
@@ -83,3 +87,43 @@ class Budget:
 
     def leave(self, waiter: Waiter) -> None:
         self._waiting.pop(waiter, None)
+
+
+SWEEP_EVERY = 0.5  # seconds; the precision of deadlines
+
+
+class Expiring(Protocol):
+    deadline: float
+
+    def time_out(self) -> None: ...
+
+
+class Deadlines:
+    """Calls `time_out` of the requests whose deadline has passed."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Expiring, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, request: Expiring) -> None:
+        self._waiting[request] = None
+        if self._timer is None:
+            self._arm()
+
+    def remove(self, request: Expiring) -> None:
+        self._waiting.pop(request, None)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_EVERY, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for request in [request for request in self._waiting if request.deadline <= now]:
+            self.remove(request)
+            request.time_out()
+        if self._waiting and self._timer is None:
+            self._arm()

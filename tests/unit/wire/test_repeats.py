@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.wire.request_cache import (
+from moldau.broker.wire.repeats import (
     MAX_PATTERNS,
     MAX_PREFIX,
     MAX_PREFIX_LENGTHS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moldau.broker.wire.frame_reader import (
+from moldau.broker.wire.framing import (
     FIRST_FRAME_MEMORY,
     FIRST_GROWTH,
     MIN_REQUEST,
