@@ -1,4 +1,4 @@
-"""The effects of groups, beside those of every machine (`machine/effects.py`), and answers."""
+"""The effects of groups, beside those of every machine (`broker/machine.py`), and answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from moldau.broker import machine
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.job import Job
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import TopicIdPartition
 from moldau.broker.group.views import Owners
-from moldau.broker.machine import effects
-from moldau.broker.machine.effects import ArmTimer, CancelTimer, Failed, Reply
+from moldau.broker.machine import ArmTimer, CancelTimer, Failed, Reply
 
 NO_GENERATION = -1
 
@@ -87,7 +87,7 @@ class HeartbeatAnswer(Struct, frozen=True):
 Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | DeleteAnswer | HeartbeatAnswer
 
 
-class Persist(effects.Persist, frozen=True):
+class Persist(machine.Persist, frozen=True):
     """Store the group.
 
     `record` None: remove the group, its offsets and its entry in the slot's index.

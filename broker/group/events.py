@@ -30,7 +30,7 @@ from msgspec import Struct
 
 from moldau.broker.group.assign.job import Job
 from moldau.broker.group.topics import TopicIdPartition
-from moldau.broker.machine.effects import Persisted, TimerFired
+from moldau.broker.machine import Persisted, TimerFired
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """The protocols that a member supports as pairs of name and metadata, preferred first."""

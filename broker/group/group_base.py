@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
+from moldau.broker import machine
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
@@ -21,8 +22,7 @@ from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
 from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason
-from moldau.broker.machine import machine
-from moldau.broker.machine.effects import TimerKey
+from moldau.broker.machine import TimerKey
 
 
 class AnyMember(Protocol):

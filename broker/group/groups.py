@@ -40,8 +40,7 @@ from moldau.broker.group.offsets import (
 from moldau.broker.group.pending_offsets import Pending, PendingCommit
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicLookup
-from moldau.broker.machine.effects import Persisted, Reply, TimerFired
-from moldau.broker.machine.slot_table import SlotTable
+from moldau.broker.machine import Persisted, Reply, SlotTable, TimerFired
 
 Resting: TypeAlias = tuple[Member, int]
 """A member that has nothing to ask for, and its heartbeat interval."""

@@ -24,7 +24,7 @@ from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.topics import TopicIdPartition, by_topic
 from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
-from moldau.broker.machine.effects import Reply
+from moldau.broker.machine import Reply
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call, ReplyHandle, RequestRoute
 from moldau.broker.wire.apis import APIS, ApiKey

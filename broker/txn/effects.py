@@ -1,4 +1,4 @@
-"""What a transactional id wants done beside what every machine does (`machine/effects.py`), and its
+"""What a transactional id wants done beside what every machine does (`broker/machine.py`), and its
 answers. `WriteMarkers`, as a `Reply`, is emitted only once its decision is stored.
 """
 
@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from moldau.broker import machine
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine import effects
-from moldau.broker.machine.effects import ArmTimer, CancelTimer, Failed, Reply
+from moldau.broker.machine import ArmTimer, CancelTimer, Failed, Reply
 from moldau.broker.txn.record import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -46,7 +46,7 @@ class EndAnswer(Struct, frozen=True):
 Answer: TypeAlias = InitAnswer | AddAnswer | EndAnswer
 
 
-class Persist(effects.Persist, frozen=True):
+class Persist(machine.Persist, frozen=True):
     """Store the record. None: remove it and its entry in the slot's index."""
 
     record: TxnRecord | None

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from moldau.broker.machine.effects import Persisted, TimerFired
+from moldau.broker.machine import Persisted, TimerFired
 from moldau.broker.txn.record import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TxnPartition
 
 

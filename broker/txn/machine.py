@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from moldau.broker import machine
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine import machine
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect, Persist, StateChanged, WriteMarkers
 from moldau.broker.txn.events import Request

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import Persisted
+from moldau.broker.machine import Persisted
 from moldau.broker.txn import transitions
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import Persisted, TimerFired
+from moldau.broker.machine import Persisted, TimerFired
 from moldau.broker.txn import rules, transitions
 from moldau.broker.txn.effects import AddAnswer, Effect
 from moldau.broker.txn.events import Add, End, Event, Init, MarkersWritten, Request

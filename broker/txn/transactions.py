@@ -10,8 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import Reply
-from moldau.broker.machine.slot_table import SlotTable
+from moldau.broker.machine import Reply, SlotTable
 from moldau.broker.txn import recovery
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect

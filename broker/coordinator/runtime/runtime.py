@@ -18,16 +18,16 @@ from moldau.broker.coordinator.runtime.recovery import Recovery
 from moldau.broker.coordinator.runtime.slots import Slots
 from moldau.broker.coordinator.runtime.writes import Writes, Written
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import (
+from moldau.broker.machine import (
     ArmTimer,
     CancelTimer,
     Failed,
+    Machine,
     Persist,
     Reply,
     TimerFired,
     TimerKey,
 )
-from moldau.broker.machine.machine import Machine
 
 logger = logging.getLogger("moldau.coordinator")
 

@@ -22,8 +22,7 @@ from moldau.broker.errors import (
     StoreFenced,
     StoreTimeout,
 )
-from moldau.broker.machine.effects import Persist, Persisted
-from moldau.broker.machine.machine import Machine
+from moldau.broker.machine import Machine, Persist, Persisted
 from moldau.broker.placement import slot_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner, owners_in
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
-from moldau.broker.machine.effects import Persisted, TimerFired
+from moldau.broker.machine import Persisted, TimerFired
 from moldau.broker.wire.consumer_protocol import CONSUMER
 
 

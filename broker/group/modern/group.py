@@ -51,7 +51,7 @@ from moldau.broker.group.views import (
     PartitionOwner,
 )
 from moldau.broker.group.writes import DeleteGroup, SaveGroup
-from moldau.broker.machine.effects import Persisted, TimerFired
+from moldau.broker.machine import Persisted, TimerFired
 
 
 class ConsumerGroup(ConsumerGroupData):

@@ -30,7 +30,7 @@ from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, TopicLookup
 from moldau.broker.group.views import CONSUMER, Owners
 from moldau.broker.group.writes import SaveGroup
-from moldau.broker.machine.effects import TimerKey
+from moldau.broker.machine import TimerKey
 
 
 class ConsumerGroupData(GroupBase, ABC):

@@ -29,7 +29,7 @@ from moldau.broker.group.events import (
 )
 from moldau.broker.group.offsets import CommittedOffset, TopicPartition
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.machine.effects import TimerKey
+from moldau.broker.machine import TimerKey
 from tests.support.drivers.group_world import Call, GroupWorld
 
 

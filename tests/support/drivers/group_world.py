@@ -26,7 +26,7 @@ from moldau.broker.group.offsets import CommittedOffset, CommittedOffsets, Topic
 from moldau.broker.group.record import GroupRecord, decode, decode_member, encode
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import TopicFacts, TopicLookup
-from moldau.broker.machine.effects import (
+from moldau.broker.machine import (
     ArmTimer,
     CancelTimer,
     Persisted,

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import TimerKey
+from moldau.broker.machine import TimerKey
 from moldau.broker.txn.effects import AddAnswer, EndAnswer, InitAnswer
 from moldau.broker.txn.events import Add, End, Init
 from moldau.broker.txn.record import TxnPartition, encode, group_offsets_partition

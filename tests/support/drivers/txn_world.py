@@ -7,7 +7,7 @@ whose decision is not stored: all of them fail the test at once, whatever it is 
 from typing import Any, Generic, TypeVar
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import (
+from moldau.broker.machine import (
     ArmTimer,
     CancelTimer,
     Persisted,

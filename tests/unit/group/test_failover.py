@@ -14,7 +14,7 @@ from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import TopicPartition, new_commit
 from moldau.broker.group.record import encode
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.machine.effects import Reply
+from moldau.broker.machine import Reply
 from tests.support.drivers.group_driver import GroupDriver
 from tests.support.drivers.group_world import START_MS
 

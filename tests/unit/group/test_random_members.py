@@ -28,7 +28,7 @@ from moldau.broker.group.classic.writes import SaveReplacement
 from moldau.broker.group.events import LeavingMember, Protocols
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.machine.effects import TimerFired, TimerKey
+from moldau.broker.machine import TimerFired, TimerKey
 from tests.support.drivers.group_driver import GroupDriver
 from tests.unit.group.group_members import PARTITIONS, Consumer, Witness
 

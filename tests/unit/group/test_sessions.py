@@ -2,7 +2,7 @@
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.timers import TimerKind
-from moldau.broker.machine.effects import ArmTimer, TimerFired, TimerKey
+from moldau.broker.machine import ArmTimer, TimerFired, TimerKey
 from tests.support.drivers.group_driver import GroupDriver
 
 # 18. Heartbeats

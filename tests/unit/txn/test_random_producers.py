@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import TimerKey
+from moldau.broker.machine import TimerKey
 from moldau.broker.txn.events import Add, MarkersWritten
 from moldau.broker.txn.record import TxnPartition, TxnState, encode
 from moldau.broker.txn.timers import TimerKind

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import Persisted, TimerFired, TimerKey
+from moldau.broker.machine import Persisted, TimerFired, TimerKey
 from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.events import Init, MarkersWritten
 from moldau.broker.txn.record import encode

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.effects import Persisted
+from moldau.broker.machine import Persisted
 from moldau.broker.txn.transitions import Identity
 from tests.support.drivers.txn_driver import GROUPS, P0, P1, P2, TxnDriver, error, identity
 from tests.support.drivers.txn_world import Call

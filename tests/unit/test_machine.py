@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.machine.slot_table import SlotTable
+from moldau.broker.machine import SlotTable
 
 
 class Words(SlotTable[str]):
