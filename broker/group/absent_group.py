@@ -15,6 +15,8 @@ from moldau.broker.group.effects import (
     SyncAnswer,
 )
 from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
+from moldau.broker.group.group_base import GroupBase
+from moldau.broker.group.states import GroupState
 
 
 def answer_absent(config: GroupConfig, group_id: str, event: Request) -> Answer:
@@ -45,8 +47,11 @@ def not_found(group_id: str) -> HeartbeatAnswer:
     return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
 
 
-def not_of_this_kind(group_id: str) -> HeartbeatAnswer:
-    text = f"Group {group_id} is not a consumer group."
+def refuse_other_protocol(group: GroupBase, event: Request) -> Answer:
+    """Answer a request of the consumer protocol to a group that stays classic."""
+    if group.state is GroupState.DEAD:
+        return refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    text = f"Group {group.group_id} is not a consumer group."
     return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
 
 

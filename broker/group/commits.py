@@ -10,18 +10,18 @@ from collections.abc import Collection, Iterable
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.group_base import GroupBase
-from moldau.broker.group.offsets import CommittedOffsets, TopicPartition
+from moldau.broker.group.offsets import CommittedOffsets, Committer, TopicPartition
 from moldau.broker.group.states import GroupState
 
 
-def check_unknown_group(generation_id: int, *, knows_group_id_not_found: bool) -> ErrorCode:
+def check_unknown_group(committer: Committer) -> ErrorCode:
     """Check a commit to a group that does not exist. A simple consumer's commit creates the group.
 
-    `knows_group_id_not_found` is true for OffsetCommit from v9 on, and never for TxnOffsetCommit.
+    Only OffsetCommit from v9 on knows GROUP_ID_NOT_FOUND.
     """
-    if generation_id < 0:
+    if committer.generation_id < 0:
         return ErrorCode.NONE
-    if knows_group_id_not_found:
+    if committer.version >= 9 and not committer.is_transactional:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.ILLEGAL_GENERATION
 

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from moldau.broker.group.ulid import new_identity
+# A ULID has 48 bits of milliseconds and 80 random bits, in 26 characters that sort by time.
+CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+LENGTH = 26
+RANDOM_BYTES = 10
+MAX_MS = (1 << 48) - 1
+IDENTITY_PREFIX = "cgp_"
+
+
+def ulid(now_ms: int, randomness: bytes) -> str:
+    """Build the ULID of a point in time and ten random bytes."""
+    if not 0 <= now_ms <= MAX_MS:
+        raise ValueError(f"{now_ms} ms do not fit into the 48 bits of a ULID")
+    if len(randomness) != RANDOM_BYTES:
+        raise ValueError(f"a ULID takes {RANDOM_BYTES} random bytes, not {len(randomness)}")
+    value = now_ms << 80 | int.from_bytes(randomness, "big")
+    return "".join(CROCKFORD[value >> shift & 31] for shift in range(5 * LENGTH - 5, -1, -5))
+
+
+def new_identity(now_ms: int) -> str:
+    """Return the identity of a new consumer group."""
+    return IDENTITY_PREFIX + ulid(now_ms, os.urandom(RANDOM_BYTES))
 
 
 class ConsumerLimits(Struct, frozen=True):
@@ -68,9 +89,6 @@ class GroupConfig(Struct, frozen=True):
     late_timer_grace_ms: int = 5_000
     """... so it is armed once more for this long: requests that queued up are read first."""
     consumer: ConsumerConfig = ConsumerConfig()
-
-    def limits_of(self, group_id: str) -> ConsumerLimits:
-        return self.consumer.of_group.get(group_id, self.consumer.limits)
 
 
 def random_member_id(prefix: str) -> str:

@@ -1,11 +1,17 @@
-"""The base of groups of any protocol: identity, state, late timers, reasons to be written."""
+"""The base of groups of any protocol: identity, state, timers, generations, reasons to be written.
+
+There is one write at a time; later wishes share the next one. This preserves the order in which
+records reach the store, and turns a thousand static members that restart at once into a few writes.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
+
+from msgspec import Struct
 
 from moldau.broker import machine
 from moldau.broker.errors import ErrorCode
@@ -17,12 +23,80 @@ from moldau.broker.group.effects import (
     MemberChanged,
     Persist,
 )
-from moldau.broker.group.events import Event
+from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
+from moldau.broker.group.offsets import Committer
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
-from moldau.broker.group.writes import DeleteGroup, SaveGroup, WriteReason
 from moldau.broker.machine import TimerKey
+
+
+class TimerKind(StrEnum):
+    SESSION = "session"
+    """A member sent nothing for its session timeout. This timer is lazy: a heartbeat only moves the
+    deadline, and the timer is armed again for the deadline that it finds when it fires."""
+    PENDING_MEMBER = "pending member"
+    """A client that got MEMBER_ID_REQUIRED did not join again with its id."""
+    NEW_MEMBER = "new member"
+    """The first Join of a new member has been parked for too long."""
+    INITIAL_DELAY = "initial delay"
+    """A group that was Empty has waited for more members."""
+    JOIN = "join"
+    """The rebalance timeout of PreparingRebalance."""
+    SYNC = "sync"
+    """The rebalance timeout of CompletingRebalance: members without a Sync are removed."""
+    REVOKE = "revoke"
+    """A member of the consumer protocol has not revoked partitions within its rebalance timeout."""
+    TARGET = "target"
+    """The next target may be computed: the last one is `assignment.interval.ms` old."""
+    PATTERNS = "patterns"
+    """Patterns are matched again, with new topics or with all."""
+    CLASSIC_JOIN = "classic join"
+    """A classic member of a group of the consumer protocol has not joined again. Lazy."""
+    CLASSIC_SYNC = "classic sync"
+    """Such a member has joined, but has not asked for its assignment."""
+    PERSIST_RETRY = "persist retry"
+    """Repeats a failed write."""
+
+
+# The numbers of generations and group epochs are all below 2^24. librdkafka takes the first byte of
+# a member epoch for the end of the member id before it: from 2^24 on that byte is not zero, and its
+# requests become malformed. Kafka counts from 1 and never gets there. Moldau counts from 1 as well.
+# After the store has lost its tail it continues at the `lowest` generation of the slot, which is
+# above all numbers that members may have seen.
+LIMIT = 1 << 24
+ORIGIN_S = 1_577_836_800  # 2020-01-01; the minutes since then stay below the limit until 2051
+
+
+def following(generation: int, lowest: int, now_ms: int) -> int:
+    """The number of the next generation, `lowest` or above. It is lower than this one only at and
+    above the limit; earlier versions put generations there."""
+    following = max(generation + 1, lowest)
+    if following < LIMIT:
+        return following
+    return lowered(0 if lowest <= generation < LIMIT else lowest, now_ms)
+
+
+def lowered(lowest: int, now_ms: int) -> int:
+    """Where a group above the limit continues: the minutes since 2020 are above the numbers that it
+    had before it got there, because it counted those from 1."""
+    minutes = (now_ms // 1000 - ORIGIN_S) // 60
+    return max(lowest if lowest < LIMIT else 0, minutes % LIMIT, 1)
+
+
+class WriteReason(Struct, frozen=True):
+    """Why the group is written. A protocol adds its own."""
+
+
+class SaveGroup(WriteReason, frozen=True):
+    """The group is new or has become Empty, or a failed write left the store in doubt. No request
+    waits for this."""
+
+
+class DeleteGroup(WriteReason, frozen=True):
+    """The group is to be removed."""
+
+    call: object | None
+    """None: the client was answered when the first attempt failed, this is another one."""
 
 
 class AnyMember(Protocol):
@@ -87,24 +161,16 @@ class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]]
     """The handler of each kind of event."""
 
+    converted_by: ClassVar[type[Join | ConsumerHeartbeat]]
+    """The request of another protocol's member that may convert the group."""
+
     @abstractmethod
     def end(self) -> None:
         """The part of `unload` that differs between protocols."""
 
     @abstractmethod
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        now_ms: int,
-        *,
-        version: int,
-        partitions: Iterable[tuple[str | bytes, int]] = (),
-        transactional: bool = False,
-    ) -> ErrorCode:
-        """Check whether this member may now commit offsets of these partitions, by topic name or
-        id."""
+    def check_commit(self, committer: Committer, now_ms: int) -> ErrorCode:
+        """Check whether this member may now commit offsets of these partitions."""
 
     @abstractmethod
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:

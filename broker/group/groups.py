@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group import commits, views
-from moldau.broker.group.absent_group import answer_absent, not_of_this_kind, refuse
+from moldau.broker.group.absent_group import answer_absent, refuse, refuse_other_protocol
 from moldau.broker.group.classic import join, sessions
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.config import GroupConfig, IdGenerator
@@ -28,16 +28,17 @@ from moldau.broker.group.events import (
     TopicsChanged,
 )
 from moldau.broker.group.group_base import GroupBase
-from moldau.broker.group.loading import LoadedGroup, restore
 from moldau.broker.group.modern import classic_members, conversion
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import Member
 from moldau.broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,
+    Committer,
     TopicPartition,
 )
 from moldau.broker.group.pending_offsets import Pending, PendingCommit
+from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord, LoadedGroup
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicLookup
 from moldau.broker.machine import Persisted, Reply, SlotTable, TimerFired
@@ -95,17 +96,22 @@ class Groups(SlotTable[GroupBase]):
         if found.record is None:
             group, effects = Group.create(found.group_id, self.config, self._ids, now_ms)
         else:
-            group, effects = restore(
-                found.record,
-                found.members,
-                self.config,
-                self._ids,
-                self._topics,
-                now_ms,
-                min_generation,
-            )
+            group, effects = self._restore_from(found.record, found.members, now_ms, min_generation)
         self.put(found.group_id, group)
         return effects
+
+    def _restore_from(
+        self,
+        record: GroupRecord | ConsumerRecord,
+        members: Iterable[ConsumerMember],
+        now_ms: int,
+        min_generation: int,
+    ) -> tuple[GroupBase, list[Effect]]:
+        if isinstance(record, GroupRecord):
+            return Group.restore(record, self.config, self._ids, now_ms, min_generation)
+        return ConsumerGroup.restore(
+            record, members, self.config, self._ids, self._topics, now_ms, min_generation
+        )
 
     def give_up(self, slot: int, now_ms: int) -> list[Effect]:
         """Give the slot up: another worker owns it, or this one stops."""
@@ -204,18 +210,7 @@ class Groups(SlotTable[GroupBase]):
 
     # --- offsets ---
 
-    def check_commit(
-        self,
-        group_id: str,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        now_ms: int,
-        *,
-        version: int = 9,
-        partitions: Iterable[tuple[str | bytes, int]] = (),
-        transactional: bool = False,
-    ) -> ErrorCode:
+    def check_commit(self, group_id: str, committer: Committer, now_ms: int) -> ErrorCode:
         """Check whether offsets may be stored; see `commits`.
 
         If so, call `commit_begins`, write, then call `committed` or `commit_failed`. Nothing may be
@@ -226,19 +221,8 @@ class Groups(SlotTable[GroupBase]):
             error = self.availability(group_id)
             if error is not ErrorCode.NONE:
                 return error
-            return commits.check_unknown_group(
-                generation_id,
-                knows_group_id_not_found=version >= 9 and not transactional,
-            )
-        return group.check_commit(
-            member_id,
-            instance_id,
-            generation_id,
-            now_ms,
-            version=version,
-            partitions=partitions,
-            transactional=transactional,
-        )
+            return commits.check_unknown_group(committer)
+        return group.check_commit(committer, now_ms)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
         """Check OffsetFetch from v9 on, which carries a member epoch."""
@@ -340,15 +324,11 @@ class Groups(SlotTable[GroupBase]):
 
     def _handle(self, group: GroupBase, event: Event, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        if isinstance(event, Join | ConsumerHeartbeat):
-            known = group
-            group, effects = conversion.for_member(known, event, self._topics, now_ms)
-            if group is not known:
-                self.put(group.group_id, group)
-            if isinstance(group, Group) and isinstance(event, ConsumerHeartbeat):
-                if group.state is GroupState.DEAD:
-                    return [Reply(event.call, refuse(event, ErrorCode.COORDINATOR_NOT_AVAILABLE))]
-                return [Reply(event.call, not_of_this_kind(group.group_id))]
+        if isinstance(event, group.converted_by):
+            group, effects = conversion.for_member(group, event, self._topics, now_ms)
+            self.put(group.group_id, group)
+            if type(event) not in group.handlers:
+                return [Reply(event.call, refuse_other_protocol(group, event))]
         effects += group.handle(event, now_ms)
         if isinstance(group, ConsumerGroup) and group.becomes_classic:
             group, converted = conversion.downgrade(group, now_ms)

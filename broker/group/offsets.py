@@ -7,7 +7,7 @@ them until a marker decides their fate (`pending_offsets.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -31,6 +31,21 @@ class CommittedOffset(Struct, frozen=True, array_like=True):
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None = None
     """Set only by OffsetCommit v2-4 with its own retention time."""
+
+
+class Committer(Struct, frozen=True):
+    """Who commits offsets of which partitions, as the request says."""
+
+    member_id: str
+    instance_id: str | None
+    generation_id: int
+    """The member epoch, in a group of the consumer protocol."""
+    version: int = 9
+    """The version of OffsetCommit."""
+    partitions: Iterable[tuple[str | bytes, int]] = ()
+    """By topic name or id."""
+    is_transactional: bool = False
+    """TxnOffsetCommit."""
 
 
 def new_commit(

@@ -12,9 +12,12 @@ default; to change the meaning of one, raise `FORMAT`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 from msgspec import Struct
 
+from moldau.broker.group.offsets import CommittedOffset, PendingOffset, TopicPartition
 from moldau.broker.group.states import GroupState
 
 FORMAT = 1
@@ -119,6 +122,19 @@ class ConsumerMember(Struct, frozen=True, array_like=True):
 class _Kind(Struct):
     kind: str = "classic"
     format: int = FORMAT
+
+
+class LoadedGroup(Struct, frozen=True):
+    """A group read from the store. Without a record, only simple consumers have committed
+    offsets."""
+
+    group_id: str
+    record: GroupRecord | ConsumerRecord | None
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    pending: Mapping[int, Mapping[TopicPartition, PendingOffset]] = {}
+    """The offsets of open transactions, by producer id."""
+    members: tuple[ConsumerMember, ...] = ()
+    """The members of a group of the consumer protocol."""
 
 
 class UnknownRecordFormat(ValueError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, StoreFault, coordinator_code_for
 from moldau.broker.group.commits import check_metadata
-from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from moldau.broker.group.offsets import CommittedOffset, Committer, TopicPartition, new_commit
 from moldau.broker.handlers.details.authorization import (
     GROUP,
     GROUP_DENIED,
@@ -64,19 +64,18 @@ async def handle(broker: Broker, request: OffsetCommitRequest, call: Call) -> Of
 
 def _check(broker: Broker, request: OffsetCommitRequest, version: int) -> ErrorCode:
     coordinator = broker.group_coordinator
-    return coordinator.groups.check_commit(
-        request.group_id,
+    committer = Committer(
         request.member_id,
         request.group_instance_id,
         request.generation_id_or_member_epoch,
-        coordinator.now_ms(),
-        version=version,
+        version,
         partitions=(  # looked at only where it matters
             (topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.name, index)
             for topic in request.topics
             for index in (one.partition_index for one in topic.partitions)
         ),
     )
+    return coordinator.groups.check_commit(request.group_id, committer, coordinator.now_ms())
 
 
 def _topic(

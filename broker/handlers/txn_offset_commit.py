@@ -11,7 +11,7 @@ import asyncio
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, coordinator_code_for
 from moldau.broker.group.commits import check_metadata
-from moldau.broker.group.offsets import CommittedOffset, TopicPartition, new_commit
+from moldau.broker.group.offsets import CommittedOffset, Committer, TopicPartition, new_commit
 from moldau.broker.handlers.details.authorization import (
     GROUP,
     GROUP_DENIED,
@@ -81,19 +81,18 @@ def _check(broker: Broker, request: TxnOffsetCommitRequest) -> ErrorCode:
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     coordinator = broker.group_coordinator
-    return coordinator.groups.check_commit(
-        request.group_id,
+    committer = Committer(
         request.member_id,
         request.group_instance_id,
         request.generation_id,
-        coordinator.now_ms(),
         partitions=(
             (topic.name, partition.partition_index)
             for topic in request.topics
             for partition in topic.partitions
         ),
-        transactional=True,
+        is_transactional=True,
     )
+    return coordinator.groups.check_commit(request.group_id, committer, coordinator.now_ms())
 
 
 def _topic(

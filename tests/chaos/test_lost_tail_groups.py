@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.generations import LIMIT
+from moldau.broker.group.group_base import LIMIT
 from moldau.broker.group.record import decode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys

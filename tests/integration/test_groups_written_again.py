@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from moldau.broker.errors import ErrorCode, SlotNotTaken
-from moldau.broker.group.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.group_base import LIMIT, ORIGIN_S
 from moldau.broker.group.offsets import TopicPartition
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys

@@ -41,8 +41,7 @@ from moldau.broker.group.effects import (
 from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.loading import LoadedGroup
-from moldau.broker.group.record import ConsumerRecord, encode
+from moldau.broker.group.record import ConsumerRecord, LoadedGroup, encode
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicLookup
 from moldau.broker.group.views import Owners

@@ -8,7 +8,6 @@ from functools import partial
 
 import msgspec
 
-from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,
@@ -18,6 +17,7 @@ from moldau.broker.group.offsets import (
 from moldau.broker.group.record import (
     ConsumerMember,
     GroupRecord,
+    LoadedGroup,
     decode,
     decode_member,
     encode,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic import commits, join, leave, rebalance, sessions, sync
-from moldau.broker.group.classic.group_data import GroupData
-from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.writes import SaveAssignments, SaveReplacement
+from moldau.broker.group.classic import join, sessions, sync
+from moldau.broker.group.classic.group_data import (
+    GroupData,
+    Member,
+    SaveAssignments,
+    SaveReplacement,
+)
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
-from moldau.broker.group.events import Delete, Event, Join, Leave, Sync
+from moldau.broker.group.events import ConsumerHeartbeat, Delete, Event, Join, Leave, Sync
+from moldau.broker.group.group_base import DeleteGroup, SaveGroup, TimerKind
+from moldau.broker.group.offsets import Committer
 from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.views import GroupListing, GroupView, MemberView, PartitionOwner, owners_in
-from moldau.broker.group.writes import DeleteGroup, SaveGroup
 from moldau.broker.machine import Persisted, TimerFired
+from moldau.broker.wire import consumer_protocol
 from moldau.broker.wire.consumer_protocol import CONSUMER
 
 
@@ -69,33 +73,76 @@ class Group(GroupData):
         return group, group.take_effects()
 
     def end(self) -> None:
-        leave.unload(self)
+        sessions.unload(self)
 
     # --- offsets and views ---
 
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        now_ms: int,
-        *,
-        version: int,
-        partitions: Iterable[tuple[str | bytes, int]] = (),
-        transactional: bool = False,
-    ) -> ErrorCode:
-        return commits.check_commit(
-            self, member_id, instance_id, generation_id, now_ms, transactional=transactional
-        )
+    def check_commit(self, committer: Committer, now_ms: int) -> ErrorCode:
+        """Check whether this member may commit offsets now. If so, renew its session.
+
+        A simple consumer has no member id and a negative generation: only an Empty group accepts
+        its commits. Transactions have their own fencing, so they may commit in CompletingRebalance,
+        and old clients send no member id with them.
+        """
+        member_id, instance_id = committer.member_id, committer.instance_id
+        generation_id = committer.generation_id
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation_id < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation_id < 0 and not member_id and instance_id is None:
+            is_allowed = committer.is_transactional
+            return ErrorCode.NONE if is_allowed else ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.check_member(member_id, instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            is_allowed = committer.is_transactional
+            return ErrorCode.NONE if is_allowed else ErrorCode.REBALANCE_IN_PROGRESS
+        # In Stable and PreparingRebalance a commit counts as a heartbeat.
+        member = self.roster.by_id[member_id]
+        member.session_deadline_ms = now_ms + member.session_timeout_ms
+        return ErrorCode.NONE
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         return ErrorCode.NONE
 
     def subscribed_topics(self) -> frozenset[str] | None:
-        return commits.subscribed_topics(self)
+        """Return the topics that members subscribe to, or None if unknown: it may be any topic.
+
+        Groups whose protocol type is not `consumer` subscribe to nothing.
+        """
+        if self.protocol_type != CONSUMER:
+            return frozenset()
+        topics: set[str] = set()
+        for metadata in self._subscriptions():
+            parsed = consumer_protocol.subscribed_topics(metadata)
+            if parsed is None:
+                return None
+            topics |= parsed
+        return frozenset(topics)
+
+    def _subscriptions(self) -> set[bytes]:
+        """Return the distinct metadata of the members: in most groups it is the same for all.
+
+        A member that joined again may not support the protocol of the last generation. Then the
+        metadata of its other protocols counts.
+        """
+        subscriptions: set[bytes] = set()
+        for member in self.roster.by_id.values():
+            in_use = [metadata for name, metadata in member.protocols if name == self.protocol_name]
+            subscriptions.update(in_use or [metadata for _, metadata in member.protocols])
+        return subscriptions
 
     def expires_from_ms(self, commit_ms: int) -> int | None:
-        return commits.expires_from_ms(self, commit_ms)
+        """Return when retention starts: when the group became Empty, or at the commit for simple
+        consumers and for Stable groups of consumers. Nothing expires during a rebalance."""
+        if self.state is GroupState.EMPTY:
+            return commit_ms if self.protocol_type is None else self.state_since_ms
+        is_stable = self.state is GroupState.STABLE
+        return commit_ms if is_stable and self.protocol_type == CONSUMER else None
 
     @property
     def is_forgettable(self) -> bool:
@@ -153,13 +200,13 @@ class Group(GroupData):
             case TimerKind.NEW_MEMBER:
                 sessions.new_member_timer_fired(self, key.member_id)
             case TimerKind.INITIAL_DELAY:
-                rebalance.initial_delay_over(self)
+                join.initial_delay_over(self)
             case TimerKind.JOIN:
-                rebalance.complete(self)
+                join.complete(self)
             case TimerKind.SYNC:
                 sync.sync_timer_fired(self)
             case TimerKind.PERSIST_RETRY:
-                leave.retry_timer_fired(self)
+                sessions.retry_timer_fired(self)
 
     def _persisted(self, event: Persisted) -> None:
         for reason in self.end_write(event.revision):
@@ -171,14 +218,15 @@ class Group(GroupData):
                 case DeleteGroup():
                     self.deleted(reason, event.error)
                 case SaveGroup():
-                    leave.saved(self, event.error)
+                    sessions.saved(self, event.error)
         self.begin_write()
 
+    converted_by = ConsumerHeartbeat
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         Join: join.join,
         Sync: sync.sync,
-        Leave: leave.leave,
-        Delete: leave.delete,
+        Leave: sessions.leave,
+        Delete: sessions.delete,
         TimerFired: _timer_fired,
         Persisted: _persisted,
     }

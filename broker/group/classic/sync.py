@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.group_data import GroupData
-from moldau.broker.group.classic.members import Member
-from moldau.broker.group.classic.rebalance import prepare, refuse_syncs
-from moldau.broker.group.classic.writes import SaveAssignments
+from moldau.broker.group.classic.group_data import GroupData, Member, SaveAssignments
+from moldau.broker.group.classic.join import prepare, refuse_syncs
 from moldau.broker.group.effects import MemberChange, SyncAnswer
 from moldau.broker.group.events import Sync
+from moldau.broker.group.group_base import TimerKind
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
 
 
 def sync(group: GroupData, event: Sync) -> None:

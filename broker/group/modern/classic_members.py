@@ -17,14 +17,13 @@ from moldau.broker.group.effects import (
     SyncAnswer,
 )
 from moldau.broker.group.events import Join, Leave, LeavingMember, Sync
+from moldau.broker.group.group_base import TimerKind
 from moldau.broker.group.modern import target
-from moldau.broker.group.modern.answers import advance
-from moldau.broker.group.modern.group_data import ConsumerGroupData
+from moldau.broker.group.modern.group_data import ConsumerGroupData, PendingAnswer
 from moldau.broker.group.modern.heartbeat import departed, expire, replace, subscribe
 from moldau.broker.group.modern.members import ClassicMemberMetadata, Member, MemberState
-from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.modern.reconcile import advance
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.topics import TopicIdPartition
 from moldau.broker.wire.consumer_protocol import CONSUMER, encode_assignment, parse_subscription
 

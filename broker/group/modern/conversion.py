@@ -6,19 +6,16 @@ from __future__ import annotations
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group import Group
-from moldau.broker.group.classic.members import Member as ClassicMember
-from moldau.broker.group.classic.rebalance import rebalance
+from moldau.broker.group.classic.group_data import Member as ClassicMember
+from moldau.broker.group.classic.join import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat, Join
-from moldau.broker.group.generations import LIMIT, lowered
-from moldau.broker.group.group_base import GroupBase
-from moldau.broker.group.modern import removal
-from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.group_base import LIMIT, GroupBase, SaveGroup, lowered
+from moldau.broker.group.modern.group import ConsumerGroup, refuse
+from moldau.broker.group.modern.group_data import PendingAnswer
 from moldau.broker.group.modern.members import ClassicMemberMetadata, Member
-from moldau.broker.group.modern.writes import PendingAnswer
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import TopicIdPartition, TopicLookup
-from moldau.broker.group.writes import SaveGroup
 from moldau.broker.wire.consumer_protocol import (
     CONSUMER,
     encode_assignment,
@@ -170,7 +167,7 @@ def _answer_waiting(group: ConsumerGroup) -> None:
     for reason in (waiting := group.abandon_writes()):
         if isinstance(reason, PendingAnswer) and reason.member_id not in group.members:
             group.reply(reason.call, reason.answer)
-    removal.refuse(
+    refuse(
         group,
         [
             one

@@ -1,4 +1,4 @@
-"""`ConsumerGroup` is one group of the consumer protocol: events in, effects out.
+"""`ConsumerGroup` is one group of the consumer protocol: events in, effects out; and how it ends.
 
     member.epoch <= target_epoch <= group_epoch
 
@@ -10,11 +10,12 @@ that a member has reached, one step per heartbeat.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import Effect
+from moldau.broker.group.effects import Answer, DeleteAnswer, Effect, HeartbeatAnswer, JoinAnswer
 from moldau.broker.group.events import (
     Assigned,
     ConsumerHeartbeat,
@@ -26,32 +27,78 @@ from moldau.broker.group.events import (
     Sync,
     TopicsChanged,
 )
-from moldau.broker.group.generations import LIMIT, lowered
+from moldau.broker.group.group_base import (
+    LIMIT,
+    DeleteGroup,
+    SaveGroup,
+    TimerKind,
+    WriteReason,
+    lowered,
+)
 from moldau.broker.group.modern import (
     classic_members,
-    commits,
     heartbeat,
-    regex_resolution,
-    removal,
     target,
 )
-from moldau.broker.group.modern.group_data import ConsumerGroupData
-from moldau.broker.group.modern.members import MemberState, restored
-from moldau.broker.group.modern.subscriptions import Pattern
-from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.modern.group_data import ConsumerGroupData, PendingAnswer
+from moldau.broker.group.modern.members import MemberState, Pattern, restored
+from moldau.broker.group.offsets import Committer
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
-from moldau.broker.group.topics import TopicLookup
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup, by_topic
 from moldau.broker.group.views import (
     CONSUMER,
     ConsumerGroupView,
+    ConsumerMemberView,
     GroupListing,
     GroupView,
     PartitionOwner,
 )
-from moldau.broker.group.writes import DeleteGroup, SaveGroup
 from moldau.broker.machine import Persisted, TimerFired
+
+FIRST_VERSION_WITH_MEMBER_EPOCH = 9
+
+
+def delete(group: ConsumerGroupData, event: Delete) -> None:
+    if group.state is GroupState.DEAD:
+        group.reply(event.call, DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    elif group.members:
+        group.reply(event.call, DeleteAnswer(ErrorCode.NON_EMPTY_GROUP))
+    else:
+        group.cancel_all_timers()
+        group.die("deleted")
+        group.store(DeleteGroup(event.call))
+
+
+def unload(group: ConsumerGroupData) -> None:
+    """Give the group up to another worker."""
+    refuse_waiting(group, ErrorCode.NOT_COORDINATOR)
+    group.cancel_all_timers()
+    group.assigning, group.resolving = None, False
+    if group.state is not GroupState.DEAD:
+        group.die("given up")
+    group.members, group.by_instance, group.classic_members, group.holders = {}, {}, {}, {}
+
+
+def refuse_waiting(group: ConsumerGroupData, error: ErrorCode) -> None:
+    """Answer every request that waits for a write or a target."""
+    refuse(group, group.abandon_writes(), error)
+
+
+def refuse(group: ConsumerGroupData, reasons: Iterable[WriteReason], error: ErrorCode) -> None:
+    for reason in reasons:
+        if isinstance(reason, DeleteGroup) and reason.call is not None:
+            group.reply(reason.call, DeleteAnswer(error))
+        elif isinstance(reason, PendingAnswer):
+            group.reply(reason.call, with_error(reason.answer, error, reason.member_id))
+    waiting, group.asking = group.asking, []
+    for _, request in waiting:
+        group.reply(request.call, HeartbeatAnswer(error))
+
+
+def with_error(answer: Answer, error: ErrorCode, member_id: str) -> Answer:
+    """Return the same kind of answer with an error."""
+    return JoinAnswer(error, member_id) if isinstance(answer, JoinAnswer) else type(answer)(error)
 
 
 class ConsumerGroup(ConsumerGroupData):
@@ -100,7 +147,7 @@ class ConsumerGroup(ConsumerGroupData):
         if group.members and group.subscriptions.topic_hash != record.topic_hash:
             group.raise_epoch()
         target.await_joins(group)
-        regex_resolution.restored(group)
+        target.match_patterns_again(group)
         target.check(group)
         return group, group.finish("restored")
 
@@ -109,27 +156,60 @@ class ConsumerGroup(ConsumerGroupData):
         return super().store_again(now_ms)
 
     def end(self) -> None:
-        removal.unload(self)
+        unload(self)
 
     # --- offsets and views ---
 
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation_id: int,
-        now_ms: int,
-        *,
-        version: int,
-        partitions: Iterable[tuple[str | bytes, int]] = (),
-        transactional: bool = False,
-    ) -> ErrorCode:
-        return commits.check_commit(
-            self, member_id, generation_id, version, partitions, transactional=transactional
-        )
+    def check_commit(self, committer: Committer, now_ms: int) -> ErrorCode:
+        """Check a commit, which does not renew the session. An older epoch is accepted for
+        partitions that the member has had since that epoch (KIP-1251): no other member can have
+        committed them."""
+        epoch, is_transactional = committer.generation_id, committer.is_transactional
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if epoch < 0 and not self.members:
+            return ErrorCode.NONE
+        if is_transactional and epoch < 0 and not committer.member_id:
+            return ErrorCode.NONE
+        member = self.members.get(committer.member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        is_classic = member.classic is not None
+        knows_epochs = is_classic or committer.version >= FIRST_VERSION_WITH_MEMBER_EPOCH
+        if not is_transactional and not knows_epochs:
+            return ErrorCode.UNSUPPORTED_VERSION
+        stale = ErrorCode.STALE_MEMBER_EPOCH
+        if is_classic or is_transactional:
+            stale = ErrorCode.ILLEGAL_GENERATION
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        if epoch > member.epoch or is_classic or epoch < 0:
+            return stale
+        for topic, partition in committer.partitions:
+            found = self._with_topic_id(topic, partition)
+            since = None if found is None else member.has(found)
+            if since is None or since > epoch:
+                return stale
+        return ErrorCode.NONE
+
+    def _with_topic_id(self, topic: str | bytes, partition: int) -> TopicIdPartition | None:
+        if isinstance(topic, bytes):
+            return topic, partition
+        facts = self.topics.by_name(topic)
+        return None if facts is None else (facts.topic_id, partition)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
-        return commits.check_fetch(self, member_id, epoch)
+        if self.state is GroupState.DEAD:
+            return ErrorCode.NONE
+        if member_id is None and epoch < 0:
+            return ErrorCode.NONE
+        member = self.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        is_classic = member.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
     def subscribed_topics(self) -> frozenset[str] | None:
         return self.subscriptions.all()
@@ -150,14 +230,48 @@ class ConsumerGroup(ConsumerGroupData):
         return len(self.members)
 
     def owners(self) -> list[PartitionOwner]:
-        return commits.owners(self.members.values(), self.topics)
+        found = []
+        for member in self.members.values():
+            mine: list[tuple[str, int]] = []
+            for topic_id, numbers in by_topic((*member.assigned, *member.revoking)).items():
+                facts = self.topics.by_id(topic_id)
+                if facts is not None:
+                    mine += zip(repeat(facts.name), numbers, strict=False)
+            found.append(
+                PartitionOwner(
+                    member.member_id, member.client_id, member.client_host, tuple(sorted(mine))
+                )
+            )
+        return found
 
     def describe(self) -> GroupView:
         """DescribeGroups treats it as absent: ConsumerGroupDescribe shows it."""
         return GroupView(self.group_id, GroupState.DEAD)
 
     def describe_consumers(self) -> ConsumerGroupView:
-        return commits.view(self)
+        return ConsumerGroupView(
+            self.group_id,
+            self.state,
+            self.group_epoch,
+            self.target_epoch,
+            self.assignor or self.config.consumer.assignors[0],
+            tuple(
+                ConsumerMemberView(
+                    member.member_id,
+                    member.instance_id,
+                    member.rack_id,
+                    member.epoch,
+                    member.client_id,
+                    member.client_host,
+                    tuple(sorted(member.names)),
+                    member.pattern,
+                    by_topic((*member.assigned, *member.revoking)),
+                    by_topic(member.target),
+                    member.classic is not None,
+                )
+                for member in self.members.values()
+            ),
+        )
 
     def listing(self) -> GroupListing:
         return GroupListing(self.group_id, CONSUMER, self.state, CONSUMER)
@@ -176,7 +290,7 @@ class ConsumerGroup(ConsumerGroupData):
             case TimerKind.TARGET:
                 target.check(self)
             case TimerKind.PATTERNS:
-                regex_resolution.timer_fired(self)
+                target.patterns_timer_fired(self)
             case TimerKind.CLASSIC_JOIN:
                 classic_members.join_timer_fired(self, key.member_id)
             case TimerKind.CLASSIC_SYNC:
@@ -199,15 +313,16 @@ class ConsumerGroup(ConsumerGroupData):
             elif isinstance(reason, DeleteGroup):
                 self.deleted(reason, event.error)
 
+    converted_by = Join
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         ConsumerHeartbeat: heartbeat.heartbeat,
         Join: classic_members.join,
         Sync: classic_members.sync,
         Leave: classic_members.leave,
-        Delete: removal.delete,
-        TopicsChanged: regex_resolution.topics_changed,
+        Delete: delete,
+        TopicsChanged: target.topics_changed,
         Assigned: target.assigned,
-        Resolved: regex_resolution.resolved,
+        Resolved: target.resolved,
         TimerFired: _timer_fired,
         Persisted: _persisted,
     }

@@ -1,12 +1,19 @@
-"""The data of a group of the consumer protocol, its sessions and its answers. Every transition uses
-these.
+"""The data of a group of the consumer protocol, its sessions, answers and writes. Every transition
+uses these.
 
 The transitions are functions over `ConsumerGroupData` in other modules; none is called from here.
+
+A write has the head of the group and the members that changed. One that failed is not undone:
+memory stays ahead of the store, and the next write includes it. Members that waited for it get an
+error that clients retry, and come back with the epoch they know.
 """
 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Mapping
+
+from msgspec import Struct
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
@@ -19,18 +26,63 @@ from moldau.broker.group.effects import (
     StateChanged,
 )
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.group_base import GroupBase
-from moldau.broker.group.modern.members import NOWHERE, Member, MemberState
-from moldau.broker.group.modern.reconcile import Step
-from moldau.broker.group.modern.subscriptions import Subscriptions
-from moldau.broker.group.modern.writes import PendingAnswer, Unsaved
+from moldau.broker.group.group_base import GroupBase, SaveGroup, TimerKind, WriteReason
+from moldau.broker.group.modern.members import NOWHERE, Member, MemberState, Subscriptions
 from moldau.broker.group.record import ConsumerRecord, StoredPattern
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
 from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition, TopicLookup
 from moldau.broker.group.views import CONSUMER, Owners
-from moldau.broker.group.writes import SaveGroup
 from moldau.broker.machine import TimerKey
+
+
+class PendingAnswer(WriteReason, frozen=True):
+    """A member waits for this answer until the state that it tells is stored."""
+
+    member_id: str
+    call: object
+    answer: Answer
+    refusal: Answer
+    """The answer if it cannot be stored."""
+    epoch: int
+    assigned: PartitionEpochs | None
+    """The partitions that the answer assigns; None if they are not new."""
+
+
+class Unsaved:
+    """The members whose changes are not stored yet."""
+
+    def __init__(self) -> None:
+        self.changed: dict[str, None] = {}
+        """The members of the next write, in order."""
+        self.in_flight: dict[str, None] = {}
+        self.whole = False
+        """Replace everything that is stored: the group was converted, or the store lost data."""
+        self.whole_in_flight = False
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self.changed or member_id in self.in_flight
+
+    def begin(self, members: Mapping[str, Member]) -> tuple[Mapping[str, Member | None], bool]:
+        if self.whole:
+            self.changed = dict.fromkeys(members)
+        self.in_flight, self.changed = self.changed, {}
+        self.whole_in_flight, self.whole = self.whole, False
+        return {one: members.get(one) for one in self.in_flight}, self.whole_in_flight
+
+    def end(self, *, stored: bool) -> None:
+        if not stored:
+            self.changed = {**self.in_flight, **self.changed}
+            self.whole = self.whole or self.whole_in_flight
+        self.in_flight, self.whole_in_flight = {}, False
+
+
+class Step(Struct, frozen=True):
+    """The next state of a member."""
+
+    state: MemberState
+    epoch: int
+    assigned: PartitionEpochs
+    revoking: PartitionEpochs
 
 
 class ConsumerGroupData(GroupBase, ABC):
@@ -77,7 +129,8 @@ class ConsumerGroupData(GroupBase, ABC):
 
     @property
     def limits(self) -> ConsumerLimits:
-        return self.config.limits_of(self.group_id)
+        consumer = self.config.consumer
+        return consumer.of_group.get(self.group_id, consumer.limits)
 
     # --- epochs and state ---
 

@@ -7,13 +7,12 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.effects import HeartbeatAnswer, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.modern import regex_resolution, target
-from moldau.broker.group.modern.answers import UNSTORED, conclude, refused
-from moldau.broker.group.modern.group_data import ConsumerGroupData
+from moldau.broker.group.group_base import TimerKind
+from moldau.broker.group.modern import target
+from moldau.broker.group.modern.group_data import ConsumerGroupData, PendingAnswer
 from moldau.broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
-from moldau.broker.group.modern.writes import PendingAnswer
+from moldau.broker.group.modern.reconcile import UNSTORED, conclude, refused
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
 
 LEAVE = -1
 
@@ -228,7 +227,7 @@ def subscribe(
     group.subscriptions.add(member)
     group.changed(member)
     group.head_changed = True  # the head contains the topic hash and the patterns
-    regex_resolution.check(group)
+    target.match_new_patterns(group)
     return group.subscriptions.topics_of(member) != before
 
 

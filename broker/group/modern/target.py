@@ -1,16 +1,18 @@
-"""The target assignment: when one is due, its inputs, and its result."""
+"""The target assignment: when one is due, its inputs and its result; and what it depends on: the
+topics that patterns match, and topics that change."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from moldau.broker.group.assign.assignors import ASSIGNORS
 from moldau.broker.group.assign.job import Job, Seat
-from moldau.broker.group.effects import Assign
-from moldau.broker.group.events import Assigned
-from moldau.broker.group.modern.answers import GONE, UNSTORED, conclude
+from moldau.broker.group.effects import Assign, Resolve
+from moldau.broker.group.events import Assigned, Resolved, TopicsChanged
+from moldau.broker.group.group_base import TimerKind
 from moldau.broker.group.modern.group_data import ConsumerGroupData
-from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.modern.reconcile import GONE, UNSTORED, conclude
 
 RETRY_MS = 1_000
 
@@ -101,3 +103,97 @@ def await_joins(group: ConsumerGroupData) -> None:
         if member.epoch < group.target_epoch:
             at_ms = group.now_ms + member.rebalance_timeout_ms
             group.arm(TimerKind.CLASSIC_JOIN, at_ms, member.member_id)
+
+
+# --- patterns, and topics that change ---
+
+
+def match_new_patterns(group: ConsumerGroupData) -> None:
+    """Resolve patterns that were not in use before."""
+    known = group.subscriptions.patterns
+    if group.resolving or not known:
+        return
+    fresh = tuple(name for name, one in known.items() if one.topics is None)
+    if fresh:
+        _match(group, fresh, None)
+
+
+def match_patterns_again(group: ConsumerGroupData) -> None:
+    """Match all topics once: some may have been created while the group was not loaded."""
+    if group.subscriptions.patterns:
+        _match(group, tuple(group.subscriptions.patterns), None)
+
+
+def _match(
+    group: ConsumerGroupData, patterns: tuple[str, ...], names: frozenset[str] | None
+) -> None:
+    group.resolving = True
+    group.effects.append(Resolve(group.group_id, patterns, names))
+
+
+def resolved(group: ConsumerGroupData, event: Resolved) -> None:
+    group.resolving = False
+    group.last_match_ms = group.now_ms
+    if event.matches is None:
+        # This is a defect in the broker: keep the known matches, and try again soon.
+        group.refresh_ms = group.now_ms + group.config.consumer.pattern_pause_ms
+    else:
+        _take_over(group, event.matches, of_all=event.of_all)
+        match_new_patterns(group)
+    _arm_patterns(group)
+    check(group)
+
+
+def _take_over(
+    group: ConsumerGroupData, matches: Mapping[str, frozenset[str]], *, of_all: bool
+) -> None:
+    if of_all:
+        group.refresh_ms = group.now_ms + group.config.consumer.pattern_refresh_ms
+    changed = [
+        group.subscriptions.match(pattern, topics, of_all=of_all)
+        for pattern, topics in matches.items()
+    ]
+    if matches:
+        group.head_changed = True
+    if any(changed):
+        group.raise_epoch("expressions stand for other topics")
+
+
+def _arm_patterns(group: ConsumerGroupData) -> None:
+    if not group.subscriptions.patterns:
+        group.unmatched.clear()
+        group.cancel(TimerKind.PATTERNS)
+        return
+    at_ms = group.refresh_ms
+    if group.unmatched:
+        at_ms = min(at_ms, group.last_match_ms + group.config.consumer.pattern_pause_ms)
+    group.arm(TimerKind.PATTERNS, max(at_ms, group.now_ms))
+
+
+def patterns_timer_fired(group: ConsumerGroupData) -> None:
+    patterns = tuple(group.subscriptions.patterns)
+    if not patterns or group.resolving:
+        return
+    if group.now_ms >= group.refresh_ms:
+        group.unmatched.clear()
+        _match(group, patterns, None)
+    elif group.unmatched:
+        names = frozenset(group.unmatched)
+        group.unmatched.clear()
+        _match(group, patterns, names)
+    else:
+        _arm_patterns(group)
+
+
+def topics_changed(group: ConsumerGroupData, event: TopicsChanged) -> None:
+    if not group.members:
+        return
+    if group.subscriptions.rehash(event.names):
+        group.raise_epoch("subscribed topics have changed")
+    if group.subscriptions.patterns:
+        group.unmatched.update(
+            name for name in event.names if group.topics.by_name(name) is not None
+        )
+        if group.unmatched and not group.resolving:
+            _arm_patterns(group)
+    check(group)

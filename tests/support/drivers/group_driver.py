@@ -27,8 +27,8 @@ from moldau.broker.group.events import (
     Protocols,
     Sync,
 )
-from moldau.broker.group.offsets import CommittedOffset, TopicPartition
-from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.group_base import TimerKind
+from moldau.broker.group.offsets import CommittedOffset, Committer, TopicPartition
 from moldau.broker.machine import TimerKey
 from tests.support.drivers.group_world import Call, GroupWorld
 
@@ -154,15 +154,14 @@ class GroupDriver(GroupWorld):
     ) -> ErrorCode:
         """OffsetCommit; without a name that of a simple consumer."""
         self.learn()
-        return self.groups.check_commit(
-            self.group_id,
+        committer = Committer(
             self.ids.get(name, "") if member_id is None else member_id,
             instance,
             self.generations.get(name, -1) if generation is None else generation,
-            self.now,
-            version=version,
-            transactional=transactional,
+            version,
+            is_transactional=transactional,
         )
+        return self.groups.check_commit(self.group_id, committer, self.now)
 
     def commit(self, topic: str, partition: int, committed: CommittedOffset) -> None:
         """An offset that was checked and stored."""

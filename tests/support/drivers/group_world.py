@@ -21,9 +21,8 @@ from moldau.broker.group.effects import (
 )
 from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import CommittedOffset, CommittedOffsets, TopicPartition
-from moldau.broker.group.record import GroupRecord, decode, decode_member, encode
+from moldau.broker.group.record import GroupRecord, LoadedGroup, decode, decode_member, encode
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import TopicFacts, TopicLookup
 from moldau.broker.machine import (

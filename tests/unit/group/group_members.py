@@ -7,10 +7,10 @@ and takes errors as the clients' libraries take them. Tests make it misbehave fr
 from dataclasses import dataclass, field, replace
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.classic.commits import check_commit
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.effects import JoinAnswer, SyncAnswer
 from moldau.broker.group.events import Join, Leave, LeavingMember, Protocols, Sync
+from moldau.broker.group.offsets import Committer
 from tests.support.drivers.group_driver import GroupDriver
 from tests.support.drivers.group_world import Call
 
@@ -66,9 +66,8 @@ class Witness:
             return False
         member = group.roster.by_id.get(delivery.member_id)
         deadline = None if member is None else member.session_deadline_ms
-        error = check_commit(
-            group, delivery.member_id, delivery.instance, delivery.generation, self.g.now
-        )
+        committer = Committer(delivery.member_id, delivery.instance, delivery.generation)
+        error = group.check_commit(committer, self.g.now)
         if member is not None and deadline is not None:
             member.session_deadline_ms = deadline
         return error is ErrorCode.NONE

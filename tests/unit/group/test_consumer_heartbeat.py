@@ -7,9 +7,9 @@ import pytest
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.group_base import LIMIT, ORIGIN_S
 from moldau.broker.group.modern.heartbeat import check_request
-from moldau.broker.group.offsets import TopicPartition, new_commit
+from moldau.broker.group.offsets import Committer, TopicPartition, new_commit
 from tests.support.drivers.consumer_driver import ConsumerDriver
 from tests.support.drivers.group_world import START_MS
 
@@ -307,7 +307,7 @@ def test_8_19_sessions() -> None:
         g.sleep(30_000)
         assert g.heartbeat("a").answer.error is ErrorCode.NONE
     g.sleep(30_000)
-    assert g.groups.check_commit("g", "a", None, 1, g.now, version=9) is ErrorCode.NONE
+    assert g.groups.check_commit("g", Committer("a", None, 1), g.now) is ErrorCode.NONE
     g.sleep(15_000)
     assert g.heartbeat("a").answer.error is ErrorCode.UNKNOWN_MEMBER_ID
 

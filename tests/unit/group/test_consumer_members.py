@@ -9,6 +9,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.config import ConsumerConfig
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
+from moldau.broker.group.offsets import Committer
 from tests.support.drivers.consumer_driver import ConsumerDriver
 from tests.support.drivers.group_world import completed
 
@@ -154,9 +155,8 @@ def test_8_25_hard_expressions_are_matched_in_slices() -> None:
 def commit(
     g: ConsumerDriver, member: str, epoch: int, *partitions: tuple[str, int], version: int = 9
 ) -> ErrorCode:
-    return g.groups.check_commit(
-        "g", member, None, epoch, g.now, version=version, partitions=partitions
-    )
+    committer = Committer(member, None, epoch, version, partitions)
+    return g.groups.check_commit("g", committer, g.now)
 
 
 def test_8_26_commits_by_epoch() -> None:
@@ -176,10 +176,8 @@ def test_8_26_commits_by_epoch() -> None:
     assert commit(g, "a", 1, kept[0], moved) is ErrorCode.STALE_MEMBER_EPOCH
     assert commit(g, "b", 1, moved) is ErrorCode.STALE_MEMBER_EPOCH
     topic_id = g.topics["t"].topic_id
-    by_id = g.groups.check_commit(
-        "g", "a", None, 1, g.now, version=10, partitions=[(topic_id, kept[0][1])]
-    )
-    assert by_id is ErrorCode.NONE
+    by_id = Committer("a", None, 1, 10, [(topic_id, kept[0][1])])
+    assert g.groups.check_commit("g", by_id, g.now) is ErrorCode.NONE
 
 
 def test_8_26_what_is_to_be_given_back_may_be_committed() -> None:

@@ -11,10 +11,9 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group import Group
 from moldau.broker.group.effects import JoinAnswer, SyncAnswer
 from moldau.broker.group.events import LeavingMember
-from moldau.broker.group.generations import LIMIT
+from moldau.broker.group.group_base import LIMIT, TimerKind
 from moldau.broker.group.offsets import new_commit
 from moldau.broker.group.record import encode
-from moldau.broker.group.timers import TimerKind
 from moldau.broker.wire.consumer_protocol import encode_assignment, parse_assignment
 from tests.support.drivers.consumer_driver import ConsumerDriver, Partition
 from tests.support.drivers.group_world import Call

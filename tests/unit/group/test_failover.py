@@ -8,12 +8,10 @@ from moldau.broker.group.classic import sessions
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import DeleteAnswer
 from moldau.broker.group.events import Delete, Join
-from moldau.broker.group.generations import LIMIT, ORIGIN_S
+from moldau.broker.group.group_base import LIMIT, ORIGIN_S, TimerKind
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import TopicPartition, new_commit
-from moldau.broker.group.record import encode
-from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.record import LoadedGroup, encode
 from moldau.broker.machine import Reply
 from tests.support.drivers.group_driver import GroupDriver
 from tests.support.drivers.group_world import START_MS

@@ -5,7 +5,7 @@ import pytest
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import JoinedMember
 from moldau.broker.group.events import Protocols
-from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.group_base import TimerKind
 from tests.support.drivers.group_driver import GroupDriver
 
 RANGE: Protocols = (("range", b"r"),)

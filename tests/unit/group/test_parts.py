@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.group.config import IdGenerator
+from moldau.broker.group.config import CROCKFORD, IdGenerator, ulid
 from moldau.broker.group.record import (
     CONSUMER_FORMAT,
     FORMAT,
@@ -17,7 +17,6 @@ from moldau.broker.group.record import (
 from moldau.broker.group.record import decode as decode_record
 from moldau.broker.group.record import encode as encode_record
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.ulid import CROCKFORD, ulid
 from tests.support.drivers.group_driver import GroupDriver
 
 

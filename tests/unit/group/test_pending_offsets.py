@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.loading import LoadedGroup
 from moldau.broker.group.offsets import CommittedOffsets, PendingOffset, TopicPartition, new_commit
 from moldau.broker.group.pending_offsets import ANY_NUMBER, Ended, Pending
+from moldau.broker.group.record import LoadedGroup
 from tests.support.drivers.group_driver import GroupDriver
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -24,10 +24,10 @@ from hypothesis.stateful import (
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.classic.group import Group
-from moldau.broker.group.classic.writes import SaveReplacement
+from moldau.broker.group.classic.group_data import SaveReplacement
 from moldau.broker.group.events import LeavingMember, Protocols
+from moldau.broker.group.group_base import TimerKind
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.timers import TimerKind
 from moldau.broker.machine import TimerFired, TimerKey
 from tests.support.drivers.group_driver import GroupDriver
 from tests.unit.group.group_members import PARTITIONS, Consumer, Witness

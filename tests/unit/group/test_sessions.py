@@ -1,7 +1,7 @@
 """Heartbeat and session: behaviours 2.18 and 2.19, and timers that fire late or early."""
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.group.timers import TimerKind
+from moldau.broker.group.group_base import TimerKind
 from moldau.broker.machine import ArmTimer, TimerFired, TimerKey
 from tests.support.drivers.group_driver import GroupDriver
 

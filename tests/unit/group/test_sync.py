@@ -3,8 +3,8 @@
 import pytest
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.group.group_base import TimerKind
 from moldau.broker.group.record import GroupRecord
-from moldau.broker.group.timers import TimerKind
 from moldau.broker.machine import Persisted
 from tests.support.drivers.group_driver import GroupDriver
 
