@@ -24,6 +24,7 @@ settings.load_profile("busy")
 # Before anything imports them: what they assert is shown as a test's own would be.
 pytest.register_assert_rewrite("tests.support.compat", "tests.support.clients")
 
+from moldau.testing.serve import BrokerFailed  # noqa: E402
 from tests.support.brokers.certificates import Certificates, make_certificates  # noqa: E402
 from tests.support.brokers.running import (  # noqa: E402
     Broker,
@@ -149,11 +150,11 @@ def start_moldau(short_tmp_path: Path) -> Iterator[Callable[..., Broker]]:
         return broker
 
     yield start
-    failures = []
+    failures: list[Exception] = []
     for broker in started:
         try:
             broker.stop()
-        except AssertionError as failure:  # the others still have to be stopped
+        except (AssertionError, BrokerFailed) as failure:  # the others still have to be stopped
             failures.append(failure)
     if failures:
         raise failures[0]

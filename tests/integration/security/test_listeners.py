@@ -13,8 +13,9 @@ from moldau.broker.wire.messages.find_coordinator import FindCoordinatorRequest
 from moldau.broker.wire.messages.metadata import MetadataRequest
 from moldau.ops.client.connection import Connection, Versions
 from moldau.ops.client.security import PLAINTEXT, Security, Tls
+from moldau.testing import BrokerFailed
 from tests.support.brokers.certificates import Authority, Certificates
-from tests.support.brokers.running import Broker, NotStartedError, running_broker, wait_until
+from tests.support.brokers.running import Broker, running_broker, wait_until
 
 WORKERS = 2
 NAMES = ("INSIDE", "SSL", "MUTUAL")
@@ -174,7 +175,7 @@ ALERTS = {bytes.fromhex(f"1503{minor}0002{alert}") for minor in ("01", "03") for
 def test_other_machines_are_not_served_without_authentication(
     start_moldau: Callable[..., Broker],
 ) -> None:
-    with pytest.raises(NotStartedError) as failed:
+    with pytest.raises(BrokerFailed) as failed:
         start_moldau(workers=1, host="0.0.0.0")
     assert failed.value.exit_code == 3
     log = failed.value.log
@@ -193,7 +194,7 @@ def test_a_certificate_that_cannot_be_used_is_refused_at_start(
     certificates: Certificates, start_moldau: Callable[..., Broker]
 ) -> None:
     keys = {"ssl.keystore.location": certificates.ca}
-    with pytest.raises(NotStartedError) as failed:
+    with pytest.raises(BrokerFailed) as failed:
         start_moldau(workers=1, listeners=["SSL"], broker=keys)
     assert failed.value.exit_code == 3
     assert "moldau: listener SSL: ssl.keystore.location" in failed.value.log

@@ -61,6 +61,8 @@ _LARGEST_REQUEST = 128 << 10
 class LoadedProcess:
     """A process that the loading process forked, with the interface of `subprocess.Popen`."""
 
+    stdin: IO[str] | None = None  # is never a pipe
+
     def __init__(self, pid: int, stdout: IO[str] | None, exited: int) -> None:
         self.pid = pid
         self.stdout = stdout

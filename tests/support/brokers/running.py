@@ -9,7 +9,6 @@ module with a broker of its own makes a fixture of `running_broker`.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -24,10 +23,11 @@ from typing import Any
 import msgspec
 import psutil  # type: ignore[import-untyped]
 
-from moldau.ops.serve.control import NotRunningError, ask_status
-from moldau.ops.serve.runtime import control_socket
+from moldau.ops.serve.control import NotRunningError
+from moldau.testing import serve
 from moldau.testing.ports import free_ports as free_ports  # tests import it from here
 from moldau.testing.ports import is_port_free as is_port_free
+from moldau.testing.serve import START_S, Process, Serve, on_free_ports, write_config
 from tests.support.brokers import loaded
 
 STOP_PATIENCE_S = 30.0
@@ -43,15 +43,6 @@ ROOT = Path(__file__).parents[3]
 _forks_processes = loaded.IS_AVAILABLE
 
 
-class NotStartedError(AssertionError):
-    """`serve` ended before it was ready."""
-
-    def __init__(self, exit_code: int, log: str) -> None:
-        super().__init__(f"serve ended with exit code {exit_code}:\n{log}")
-        self.exit_code = exit_code
-        self.log = log
-
-
 def _where(port: int, workers: int, listeners: Sequence[str]) -> dict[str, object]:
     """The options that say where to listen: each listener has a block of ports."""
     if not listeners:
@@ -62,23 +53,13 @@ def _where(port: int, workers: int, listeners: Sequence[str]) -> dict[str, objec
     return {"listeners": ",".join(texts)}
 
 
-class Broker:
+class Broker(Serve):
     """One `moldau serve`, from ready to stopped."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[str] | loaded.LoadedProcess,
-        directory: Path,
-        port: int,
-        data_dir: Path,
-    ) -> None:
-        self.process = process
-        self.directory = directory
-        self.port = port
+    def __init__(self, process: Process, directory: Path, port: int, data_dir: Path) -> None:
+        super().__init__(process, directory, port)
         self.data_dir = data_dir
-        self.bootstrap = f"127.0.0.1:{port}"
         self.bootstraps: dict[str, str] = {}  # by listener
-        self.ready_line = ""
         self._members: dict[int, psutil.Process] = {}
 
     @classmethod
@@ -95,94 +76,47 @@ class Broker:
         listeners: Sequence[str] = (),
         **options: object,
     ) -> "Broker":
-        """Start one and wait until it is ready. Raises NotStartedError.
+        """Start one and wait until it is ready. Raises BrokerFailed.
 
         `broker` are Kafka's broker settings; `listeners` names of listeners on this machine; other
         options are those of `serve`, by field name. There is no spare process, which few tests use
         and whose start costs a third of a worker's: `spare_process=None` for the default. Without
         a `command`, the processes are forked from a loaded one, except within `fresh_processes`.
         """
-        for _ in range(5):
-            chosen = port or free_ports(len(listeners or (1,)) * (1 + workers))
-            try:
-                started = cls._start(
-                    directory,
-                    list(command),
-                    chosen,
-                    data_dir or directory / "data",
-                    {
-                        "workers": workers,
-                        "http": "off",
-                        "spare_process": "false",
-                        **_where(chosen, workers, listeners),
-                        **options,
-                    },
-                    dict(env or {}),
-                    dict(broker or {}),
-                )
-                for place, name in enumerate(listeners):
-                    at = chosen + place * (1 + workers)
-                    started.bootstraps[name] = f"127.0.0.1:{at}"
-                return started
-            except NotStartedError as error:
-                # Another process took a port between our look and its use.
-                if port is not None or "is taken" not in error.log:
-                    raise
-        raise AssertionError("found no free ports in five attempts")
 
-    @classmethod
-    def _start(
-        cls,
-        directory: Path,
-        command: list[str],
-        port: int,
-        data_dir: Path,
-        options: dict[str, object],
-        env: dict[str, str],
-        broker: dict[str, object],
-    ) -> "Broker":
+        def start(chosen: int) -> Broker:
+            flags = {
+                "data-dir": data_dir or directory / "data",
+                "workers": workers,
+                "http": "off",
+                "spare_process": "false",
+                **_where(chosen, workers, listeners),
+                **options,
+            }
+            words = [
+                word
+                for name, value in flags.items()
+                if value is not None
+                for word in (f"--{name.replace('_', '-')}", str(value))
+            ]
+            if broker:
+                config = directory / f"broker-{chosen}.toml"
+                write_config(config, broker)
+                words += ["--config", str(config)]
+            process = _launch(list(command), words, directory, env or {})
+            started = cls(process, directory, chosen, data_dir or directory / "data")
+            started.await_ready()
+            for place, name in enumerate(listeners):
+                started.bootstraps[name] = f"127.0.0.1:{chosen + place * (1 + workers)}"
+            return started
+
         directory.mkdir(parents=True, exist_ok=True)
-        runtime = directory / "run"
-        flags = {"data-dir": data_dir, **options}
-        words = [
-            word
-            for name, value in flags.items()
-            if value is not None
-            for word in (f"--{name.replace('_', '-')}", str(value))
-        ]
-        if broker:
-            config = directory / f"broker-{port}.toml"
-            lines = [f'"{key}" = {json.dumps(str(value))}' for key, value in broker.items()]
-            config.write_text("\n".join(["[broker]", *lines, ""]))
-            words += ["--config", str(config)]
-        whole_env = {**clean_environment(), "MOLDAU_RUNTIME_DIR": str(runtime), **env}
-        process: subprocess.Popen[str] | loaded.LoadedProcess
-        with (directory / "log").open("ab") as log:
-            if can_be_forked(command, env):
-                process = loaded.run_loaded(
-                    [*command[1:], "serve", *words], env=whole_env, stderr=log.fileno()
-                )
-            else:
-                process = subprocess.Popen(
-                    [*command, "serve", *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    env=whole_env,
-                )
-        started = cls(process, directory, port, data_dir)
-        started._await_ready()
-        return started
+        if port is not None:
+            return start(port)
+        return on_free_ports(len(listeners or (1,)) * (1 + workers), directory / "log", start)
 
-    def _await_ready(self) -> None:
-        assert self.process.stdout is not None
-        # The one line it prints; at its end, an empty one.
-        self.ready_line = self.process.stdout.readline().strip()
-        if not self.ready_line:
-            code = self.process.wait(STOP_PATIENCE_S)
-            self.process.stdout.close()
-            raise NotStartedError(code, self.log())
+    def await_ready(self) -> None:
+        super().await_ready()
         self.remember_members()
 
     # --- looking -------------------------------------------------------------------------------
@@ -191,25 +125,10 @@ class Broker:
     def pid(self) -> int:
         return self.process.pid
 
-    def status(self) -> dict[str, Any]:
-        """What `moldau status --json` prints, without starting it."""
-        return ask_status(control_socket(self.directory / "run", self.port))
-
     @property
     def store_url(self) -> str:
         url: str = self.status()["store"]["url"]
         return url
-
-    def processes(self, role: str) -> list[dict[str, Any]]:
-        return [entry for entry in self.status()["processes"] if entry["role"] == role]
-
-    def pids(self, role: str) -> list[int]:
-        """The processes of a role that are there just now, by index."""
-        return [entry["pid"] for entry in self.processes(role) if entry["pid"] is not None]
-
-    def log(self) -> str:
-        """What it and its workers wrote to standard error."""
-        return (self.directory / "log").read_text(errors="replace")
 
     def remember_members(self) -> None:
         """Note every process that belongs to it now, for `leftovers`."""
@@ -226,27 +145,21 @@ class Broker:
     def kill(self, role: str, index: int = 0, number: signal.Signals = signal.SIGKILL) -> int:
         """Signal one process of a role (`supervisor` too); returns its pid."""
         self.remember_members()
-        pid = self.pid if role == "supervisor" else self.pids(role)[index]
-        os.kill(pid, number)
-        return pid
+        if role != "supervisor":
+            return super().kill(role, index, number)
+        os.kill(self.pid, number)
+        return self.pid
 
     def kill_everything(self) -> None:
         """SIGKILL for every process, the supervisor first, so that it starts none again."""
-        pids = (self.pid, *self.pids("worker"), *self.pids("store"))
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait(30)
+        super().kill_everything()
         wait_until(lambda: not self.leftovers(), 30, "nothing runs any more")
 
-    def wait_restarted(self, role: str, index: int, old_pid: int, patience_s: float = 60) -> None:
+    def wait_restarted(
+        self, role: str, index: int, old_pid: int, patience_s: float = START_S
+    ) -> None:
         """Wait until another process than `old_pid` serves in its place."""
-
-        def is_back() -> bool:
-            entry = self.processes(role)[index]
-            return entry["state"] == "running" and entry["pid"] not in (None, old_pid)
-
-        wait_until(is_back, patience_s, f"{role} {index} is back\n{self.log()}")
+        super().wait_restarted(role, index, old_pid, patience_s)
         self.remember_members()
 
     def stop(self) -> int:
@@ -254,18 +167,28 @@ class Broker:
         if self.process.poll() is None:
             with contextlib.suppress(NotRunningError, KeyError):
                 self.remember_members()
-            self.process.terminate()
-        try:
-            code = self.process.wait(STOP_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError(f"serve did not stop on SIGTERM:\n{self.log()}") from None
-        finally:
-            if self.process.stdout is not None:
-                self.process.stdout.close()
+        code = self.terminate(STOP_PATIENCE_S)
         wait_until(lambda: not self.leftovers(), 30, "its processes are gone")
         return code
+
+
+def _launch(
+    command: list[str], words: list[str], directory: Path, env: Mapping[str, str]
+) -> Process:
+    whole_env = {**clean_environment(), "MOLDAU_RUNTIME_DIR": str(directory / "run"), **env}
+    with (directory / "log").open("ab") as log:
+        if can_be_forked(command, env):
+            return loaded.run_loaded(
+                [*command[1:], "serve", *words], env=whole_env, stderr=log.fileno()
+            )
+        return subprocess.Popen(
+            [*command, "serve", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=whole_env,
+        )
 
 
 @contextlib.contextmanager
@@ -332,9 +255,7 @@ def fresh_processes() -> Iterator[None]:
 
 def clean_environment() -> dict[str, str]:
     """The environment without anybody's MOLDAU_ settings, and with this tree importable."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("MOLDAU_")}
-    env["PYTHONPATH"] = str(ROOT)
-    return env
+    return {**serve.clean_environment(), "PYTHONPATH": str(ROOT)}
 
 
 def wait_until(condition: Callable[[], bool], patience_s: float, what: str) -> None:
