@@ -120,9 +120,12 @@ def _http(value: object) -> str:
 def _console_url(value: object) -> str:
     text = _text(value).removesuffix("/")
     parts = urlsplit(text)
-    if not text.startswith(HTTPS) or not parts.hostname or text != f"{HTTPS}{parts.netloc}":
+    is_address = bool(parts.hostname) and text == f"{parts.scheme}://{parts.netloc}"
+    is_local = parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1")
+    if not is_address or not (text.startswith(HTTPS) or is_local):
         raise ValueError(
             f"expected https://HOST or https://HOST:PORT, without a path, got {value!r}"
+            " (or http://localhost:PORT with --insecure)"
         )
     return text
 
@@ -213,7 +216,8 @@ OPTIONS: tuple[Option, ...] = (
         "console-url",
         _console_url,
         "https://HOST",
-        "where browsers reach the console through a proxy that ends TLS; users log in to it",
+        "where browsers reach the console through a proxy that ends TLS; users log in to it "
+        "(http://localhost:PORT, with --insecure: through a port of a container, without a login)",
         _LISTEN,
     ),
     Option(

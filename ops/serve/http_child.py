@@ -80,15 +80,24 @@ def console_access(settings: ServeSettings) -> ConsoleAccess:
     login = console_login(settings.listening)
     is_local = is_loopback(address[0])
     if login is not None:
-        if is_local or settings.http_uses_tls or settings.console_url is not None:
+        if is_local or settings.http_uses_tls or is_proxied(settings):
             return ConsoleAccess(settings.console, login)
         return ConsoleAccess("off", reason=NOT_ENCRYPTED)
     has_authorizer = bool(settings.broker.get("authorizer.class.name", "").strip())
     if has_authorizer or all(one.authenticates for one in settings.listening):
         return ConsoleAccess("off", reason=NO_PASSWORDS)
-    if not is_local or settings.console_url is not None:
+    if settings.console_url is None:
+        is_allowed = is_local
+    else:  # of this machine: a port of a container, or a tunnel; --insecure says that it is meant
+        is_allowed = settings.insecure and not is_proxied(settings)
+    if not is_allowed:
         return ConsoleAccess("off", reason=OPEN)
     return ConsoleAccess(settings.console)
+
+
+def is_proxied(settings: ServeSettings) -> bool:
+    """Whether browsers reach the console through a proxy that ends TLS."""
+    return (settings.console_url or "").startswith("https://")
 
 
 def console_login(listeners: Sequence[Listener]) -> ConsoleLogin | None:
@@ -166,7 +175,7 @@ def prepare(
                 router_sockets=[str(each) for each in routers],
                 tls=tls,
                 hosts=served_names(settings, host),
-                is_proxied=settings.console_url is not None,
+                is_proxied=is_proxied(settings),
                 console=access.mode,
                 why_no_console=access.reason,
                 login=access.login,

@@ -16,6 +16,7 @@ from kafka import KafkaProducer
 
 from moldau.testing import Broker, BrokerFailed, broker
 from tests.support.brokers.running import run_moldau, wait_until
+from tests.support.stores.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +166,20 @@ def test_why_it_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(BrokerFailed, match=r"broker\(redis="), broker():
         pass
+
+
+def test_a_store_of_ones_own(server: RedisServer) -> None:
+    with broker(redis=server.url) as kafka:
+        topic = kafka.topic()
+        kafka.produce(topic, b"a")
+        kafka.kill_worker()
+        assert kafka.consume(topic, 1, group="readers") == [b"a"]
+        with pytest.raises(BrokerFailed, match="not this broker's own"):
+            kafka.kill_store()
+        with pytest.raises(BrokerFailed, match="there is no store 0"), kafka.pause("store"):
+            pass
+        kafka.restart(kill=True)
+        assert kafka.group_lag("readers", topic) == 0
 
 
 def test_exit_with_parent_needs_a_pipe() -> None:

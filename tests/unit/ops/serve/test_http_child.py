@@ -49,6 +49,21 @@ def test_without_authentication_it_is_the_operators_on_loopback() -> None:
         assert console_access(load(**flags)) == ConsoleAccess("off", reason=OPEN)
 
 
+def test_without_authentication_and_in_a_container_it_has_to_be_meant(tmp_path: Path) -> None:
+    url, http = "http://localhost:8092", "0.0.0.0:8092"
+    meant = load(insecure="true", http=http, console_url=url)
+    assert console_access(meant) == ConsoleAccess("on")
+    assert served_names(meant, "0.0.0.0") == ["localhost"]
+    for flags in (
+        {"insecure": "true"},
+        {"console_url": url},
+        {"insecure": "true", "console_url": "https://moldau.example"},
+    ):
+        assert console_access(load(http=http, **flags)) == ConsoleAccess("off", reason=OPEN)
+    login = secured(tmp_path, http=http, console_url=url, insecure="true")
+    assert console_access(login) == ConsoleAccess("off", reason=NOT_ENCRYPTED)
+
+
 def test_where_clients_have_passwords_browsers_log_in() -> None:
     assert console_access(load(SCRAM, listeners=SASL)) == ConsoleAccess("on", LOGIN)
     assert console_access(load(SCRAM | AUTHORIZER, listeners=SASL)) == ConsoleAccess("on", LOGIN)
