@@ -7,7 +7,7 @@ server as a whole: who serves the database, and its append-only file.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, cast
 
 import msgspec
@@ -99,8 +99,10 @@ class BlockingStore:
 
     def topic_records(self) -> list[TopicRecord]:
         """The topics whose records can be read, deleted ones too."""
-        found = self._ask(self._redis.hvals, keys.TOPICS)
-        records = [msgspec.msgpack.decode(one, type=TopicRecord) for one in found]
+        return self.read_topics(self._ask(self._redis.hvals, keys.TOPICS))
+
+    def read_topics(self, values: Iterable[bytes]) -> list[TopicRecord]:
+        records = [msgspec.msgpack.decode(one, type=TopicRecord) for one in values]
         return [record for record in records if record.name != GUARD]
 
     def key_count(self) -> int:

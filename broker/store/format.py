@@ -53,6 +53,13 @@ def check_format(stored: bytes) -> None:
         )
 
 
+def check_not_newer(stored: bytes) -> None:
+    """Check that this version can serve the store, as it is or changed. Raises StoreRefused."""
+    number = stored.partition(b" ")[0]
+    if not number.isdigit() or int(number) > CURRENT:
+        check_format(stored)
+
+
 def refuse_old_format() -> StoreRefused:
     return StoreRefused(
         f"the store has format 1, workers need {CURRENT}: it is changed when moldau serve starts, "

@@ -16,6 +16,7 @@ OWN = b"moldau:"  # the prefix of every key
 CLUSTER = b"moldau:cluster"
 CONTENTS = b"moldau:contents"
 FORMAT = b"moldau:format"
+BACKUP = b"moldau:backup"
 PRODUCER_IDS = b"moldau:producer-ids"
 TOPICS = b"moldau:topics"
 INCARNATIONS = b"moldau:incarnations"

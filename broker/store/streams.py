@@ -190,17 +190,17 @@ class Streams:
 
     async def saved_state(self, key: bytes, worker: int = 0) -> SavedState:
         """Read the state of a log. `worker`: whose reservation to read."""
-        fields = (*_START, "snapshot", "history", f"c:{worker}")
+        fields = (*START_FIELDS, "snapshot", "history", f"c:{worker}")
         *start, snapshot, store_id, reserved = await self._reads.ask(
             "HMGET", keys.state(key), *fields
         )
-        return SavedState(_saved_start(start), snapshot, store_id, int(reserved or 0))
+        return SavedState(read_saved_start(start), snapshot, store_id, int(reserved or 0))
 
     def saved_start(self, key: bytes, done: Callback[SavedStart]) -> None:
         def finish(reply: Any) -> None:
-            done(reply if isinstance(reply, StoreFault) else _saved_start(reply))
+            done(reply if isinstance(reply, StoreFault) else read_saved_start(reply))
 
-        self._reads.send((resp.command("HMGET", keys.state(key), *_START),), finish)
+        self._reads.send((resp.command("HMGET", keys.state(key), *START_FIELDS),), finish)
 
     async def save_snapshot(
         self, key: bytes, offset: int, snapshot: bytes, store_id: bytes
@@ -280,10 +280,10 @@ class Streams:
         await self._control.ask("ZREMRANGEBYSCORE", keys.aborted(key), first, last)
 
 
-_START = ("start", "start_bytes", "clean", "epochs")
+START_FIELDS = ("start", "start_bytes", "clean", "epochs")
 
 
-def _saved_start(reply: list[bytes | None]) -> SavedStart:
+def read_saved_start(reply: list[bytes | None]) -> SavedStart:
     start, start_bytes, clean, epochs = reply
     return SavedStart(int(start or 0), int(start_bytes or 0), decode_part(clean), epochs)
 

@@ -104,7 +104,7 @@ class Child:
         self.started_at = time.monotonic()
         self._exited.clear()
         if spec.guarded:
-            self._guard = _guard_of(process)
+            self._guard = guard_of(process)
         if spec.stdin_line is not None:
             assert process.stdin is not None
             # Far below what a pipe holds, so this never blocks. A child that has exited already
@@ -218,7 +218,7 @@ def launch(spec: ChildSpec) -> subprocess.Popen[bytes]:
             pass_fds=spec.pass_fds,
             start_new_session=True,
             umask=0o077,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=die_with(os.getpid()),
         )
     except OSError as error:
         raise ChildError(f"{spec.argv[0]} cannot be run: {error.strerror}") from error
@@ -237,7 +237,8 @@ async def first_of(*waits: Awaitable[object], timeout_s: float | None = None) ->
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _guard_of(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+def guard_of(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """A guard that kills the process group of `process` when this process ends."""
     return subprocess.Popen(
         ["/bin/sh", "-c", GUARD_SCRIPT, "moldau-guard", str(process.pid)],
         stdin=subprocess.PIPE,
@@ -252,7 +253,7 @@ _PR_SET_PDEATHSIG = 1
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
+def die_with(parent: int) -> Callable[[], None] | None:
     """Runs in a child before exec, on Linux: the child is killed when the supervisor dies."""
     if _prctl is None:
         return None

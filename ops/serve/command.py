@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import logging
 import os
 import sys
@@ -25,6 +26,7 @@ from moldau.broker.settings.options import OPTIONS
 from moldau.broker.settings.processes import ConfigError, ServeSettings
 from moldau.broker.tls.context import check_tls
 from moldau.ops.serve import embedded_store, http_child
+from moldau.ops.serve.backup_mark import mark_backup
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.embedded_store import EmbeddedStore
 from moldau.ops.serve.exposure import check_exposure, warn_of_root
@@ -234,6 +236,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
                 spare=spare_spec(listeners) if settings.spare_process else None,
                 companions=[http.spec] if http is not None else [],
                 stop_listening=listeners.close,
+                requests={"mark-backup": functools.partial(mark_backup, store)},
             ).run()
 
         asyncio.run(supervise())

@@ -1,13 +1,13 @@
-"""The control socket: how `moldau status` asks a running supervisor what it knows.
+"""The control socket: how commands ask a running supervisor what only it knows or can do.
 
-One request line in (`status`), one JSON document out, end of connection. Only the user that runs
-`serve` can reach it: it lives in the runtime directory.
+One request line in (`status`, `mark-backup`), one JSON document out, end of connection. Only the
+user that runs `serve` can reach it: it lives in the runtime directory.
 """
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,19 @@ import msgspec
 
 REQUEST_LIMIT = 4096
 CLIENT_PATIENCE_S = 5.0
+ANSWER_PATIENCE_S = 60.0  # for a request that does something
+
+# What answers a request other than `status`.
+Requests = Mapping[str, Callable[[], Awaitable[dict[str, Any]]]]
 
 
 class NotRunningError(RuntimeError):
     """No supervisor answers on the control socket."""
 
 
-async def serve_control(path: Path, status: Callable[[], dict[str, Any]]) -> asyncio.Server:
+async def serve_control(
+    path: Path, status: Callable[[], dict[str, Any]], requests: Requests | None = None
+) -> asyncio.Server:
     """Answer requests at `path`. The caller holds the port's lock, so a file there is stale."""
     remove_socket(path)
 
@@ -30,9 +36,16 @@ async def serve_control(path: Path, status: Callable[[], dict[str, Any]]) -> asy
         with contextlib.suppress(OSError, TimeoutError, ValueError):
             try:
                 async with asyncio.timeout(CLIENT_PATIENCE_S):
-                    request = (await reader.readline()).strip()
-                    known = request == b"status"
-                    reply = status() if known else {"error": f"unknown request {request!r}"}
+                    request = (await reader.readline()).strip().decode("utf-8", "replace")
+                action = (requests or {}).get(request)
+                if action is not None:
+                    async with asyncio.timeout(ANSWER_PATIENCE_S):
+                        reply = await action()
+                elif request == "status":
+                    reply = status()
+                else:
+                    reply = {"error": f"unknown request {request!r}"}
+                async with asyncio.timeout(CLIENT_PATIENCE_S):
                     writer.write(msgspec.json.encode(reply) + b"\n")
                     await writer.drain()
             finally:
@@ -47,11 +60,16 @@ def remove_socket(path: Path) -> None:
 
 def ask_status(path: Path) -> dict[str, Any]:
     """The status of the supervisor at `path`. Raises NotRunningError."""
+    return ask_control(path, "status", CLIENT_PATIENCE_S)
+
+
+def ask_control(path: Path, request: str, patience_s: float = ANSWER_PATIENCE_S) -> dict[str, Any]:
+    """The answer of the supervisor at `path`. Raises NotRunningError."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(CLIENT_PATIENCE_S)
+        connection.settimeout(patience_s)
         try:
             connection.connect(str(path))
-            connection.sendall(b"status\n")
+            connection.sendall(request.encode() + b"\n")
             reply = b""
             while chunk := connection.recv(65536):
                 reply += chunk
@@ -59,5 +77,5 @@ def ask_status(path: Path) -> dict[str, Any]:
             raise NotRunningError(str(error)) from None
     document = msgspec.json.decode(reply)
     if not isinstance(document, dict):
-        raise NotRunningError(f"no status in the reply {reply!r}")
+        raise NotRunningError(f"no answer in the reply {reply!r}")
     return document

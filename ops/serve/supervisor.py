@@ -33,7 +33,7 @@ from typing import Any
 from moldau.broker.process import BootFailure
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.children import Child, ChildError, State, first_of
-from moldau.ops.serve.control import remove_socket, serve_control
+from moldau.ops.serve.control import Requests, remove_socket, serve_control
 from moldau.ops.serve.health import kill_when_silent, kill_when_stopped
 from moldau.ops.serve.spare import Spare
 
@@ -66,6 +66,7 @@ class Supervisor:
         spare: ChildSpec | None = None,
         companions: Sequence[ChildSpec] = (),
         stop_listening: Callable[[], None] = lambda: None,
+        requests: Requests | None = None,
     ) -> None:
         self._stages = [[Child(spec) for spec in stage] for stage in stages]
         self._companions = [Child(spec) for spec in companions]
@@ -78,6 +79,7 @@ class Supervisor:
         self._before_serving = before_serving
         self.spare = Spare(spare) if spare is not None else None
         self._stop_listening = stop_listening
+        self._requests = requests
         self._started_at = time.monotonic()
         self._state = State.STARTING
         self._had_terminal = os.isatty(2)
@@ -96,7 +98,7 @@ class Supervisor:
     async def run(self) -> None:
         """Start and serve; returns when all children are stopped. Raises BootFailure."""
         self._listen_to_signals()
-        control = await serve_control(self._control_path, self.status)
+        control = await serve_control(self._control_path, self.status, self._requests)
         try:
             await first_of(self.startup(), self._stop.wait())
             if not self._stop.is_set():

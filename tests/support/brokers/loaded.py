@@ -257,7 +257,7 @@ def _launch(spec: ChildSpec) -> Any:
         return _really_launch(spec)
     stdin, life_line = os.pipe()
     output, stdout = os.pipe()
-    dies_with_us = children._die_with(os.getpid())
+    dies_with_us = children.die_with(os.getpid())
 
     def before() -> None:
         os.setsid()

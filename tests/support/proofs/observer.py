@@ -144,6 +144,13 @@ class Observer:
         """How many records were acknowledged."""
         return len(self._acknowledged)
 
+    def known_records(self, partition: int = 0) -> dict[int, bytes]:
+        """The records that were acknowledged until now, by offset."""
+        with self._lock:
+            return {
+                at: one.digest for (of, at), one in self._acknowledged.items() if of == partition
+            }
+
     # --- watching ---
 
     def watch(self) -> None:

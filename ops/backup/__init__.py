@@ -1,0 +1,1 @@
+"""`moldau backup` and `moldau restore`: copies of an embedded store, taken while it runs."""
