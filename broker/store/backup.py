@@ -56,22 +56,6 @@ class MarkedTopic(msgspec.Struct, frozen=True):
     partitions: list[StreamExtent]
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """What the store held at one moment. `value` is in the append-only file there."""
-
-    value: str
-    at_ms: int  # the store's clock
-    format: str
-    cluster_id: str
-    topics: list[MarkedTopic]
-    groups: int
-    transactional_ids: int
-    users: int
-    acls: int
-    tokens: int
-    quotas: int
-
-
 class Counted(msgspec.Struct, frozen=True):
     """What is counted beside the logs."""
 
@@ -81,6 +65,17 @@ class Counted(msgspec.Struct, frozen=True):
     acls: int
     tokens: int
     quotas: int
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What the store held at one moment. `value` is in the append-only file there."""
+
+    value: str
+    at_ms: int  # the store's clock
+    format: str
+    cluster_id: str
+    topics: list[MarkedTopic]
+    counted: Counted
 
 
 def mark_command(value: str) -> bytes:
@@ -152,7 +147,7 @@ class BackupStore(BlockingStore):
                 )
                 for topic in topics
             ],
-            **msgspec.structs.asdict(counted),
+            counted,
         )
 
     def _live_topics(self, values: list[bytes]) -> list[TopicRecord]:

@@ -112,15 +112,15 @@ def _read_everything(store: BackupStore, manifest: Manifest, found: Verified) ->
         else:
             found.topics.append(_topic(store, record, marked, problems))
     problems += [f"topic {name} is not in the manifest" for name in records]
-    _compare(store.counted(), mark, problems)
-    found.users = mark.users
+    _compare(store.counted(), mark.counted, problems)
+    found.users = mark.counted.users
     _groups(store, found)
     _transactions(store, found)
 
 
-def _compare(counted: Counted, mark: object, problems: list[str]) -> None:
+def _compare(counted: Counted, marked: Counted, problems: list[str]) -> None:
     for name in Counted.__struct_fields__:
-        there, expected = getattr(counted, name), getattr(mark, name)
+        there, expected = getattr(counted, name), getattr(marked, name)
         if there != expected:
             problems.append(f"{name.replace('_', ' ')}: {there}, not {expected}")
 

@@ -84,7 +84,7 @@ def _report(done: Restored, data_dir: Path, *, as_json: bool) -> None:
                 "taken_at_ms": mark.at_ms,
                 "bytes": done.manifest.bytes,
                 "topics": len(mark.topics),
-                "groups": mark.groups,
+                "groups": mark.counted.groups,
                 "logs": done.logs,
                 "margin": done.margin,
                 "next": command,
@@ -94,7 +94,7 @@ def _report(done: Restored, data_dir: Path, *, as_json: bool) -> None:
     age = duration_text(max(time.time() - mark.at_ms / 1000, 0))
     print(
         f"{data_dir}: {size_text(done.manifest.bytes)}, {len(mark.topics)} topics, "
-        f"{mark.groups} groups, as they were {age} ago"
+        f"{mark.counted.groups} groups, as they were {age} ago"
     )
     print(f"{done.logs} logs go on {done.margin:,} offsets above what the backup knows")
     print(f"start it with: {shlex.join(command)}")

@@ -136,8 +136,9 @@ def test_what_verify_finds_that_checksums_cannot(backup: Path) -> None:
     manifest = read_manifest(backup)
     (topic,) = manifest.mark.topics
     longer = msgspec.structs.replace(topic, partitions=[StreamExtent(4, "30-1")])
+    more = msgspec.structs.replace(manifest.mark.counted, groups=2)
     missing = MarkedTopic("payments", "00" * 16, False, [StreamExtent(1, "0-1")])
-    write_manifest(backup, with_mark(manifest, topics=[longer, missing], groups=2))
+    write_manifest(backup, with_mark(manifest, topics=[longer, missing], counted=more))
     assert verified(backup).problems == [
         "orders 0: it has 3 entries up to 20-1, not 4 up to 30-1",
         "topic payments is missing",
