@@ -23,9 +23,9 @@ from moldau.broker.access.users import Users
 from moldau.broker.broker import Broker
 from moldau.broker.change_feed import ChangeFeed
 from moldau.broker.coordinator.client_telemetry import ClientTelemetry
+from moldau.broker.coordinator.groups.assignment_jobs import RegexVisibility
 from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.coordinator.groups.events import GroupEvents
-from moldau.broker.coordinator.groups.regex_visibility import RegexVisibility
 from moldau.broker.coordinator.groups.settings import GroupSettings
 from moldau.broker.coordinator.transactions.coordinator import REPLICATED_WITHIN_S
 from moldau.broker.coordinator.transactions.services import TransactionServices

@@ -7,13 +7,51 @@ import asyncio
 from collections.abc import Callable, Generator, Mapping
 
 from moldau.broker import expressions
-from moldau.broker.coordinator.groups.regex_visibility import RegexVisibility
 from moldau.broker.coordinator.time_slicer import TimeSlicer, Work
 from moldau.broker.group.effects import Assign, Resolve
 from moldau.broker.group.events import Assigned, Event, Resolved, TopicsChanged
+from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.groups import Groups
-from moldau.broker.group.topics import TopicFacts, TopicIdPartition, TopicLookup
-from moldau.broker.topics.topics import Topic, Topics
+from moldau.broker.group.modern.group import ConsumerGroup
+from moldau.broker.group.topics import TopicIdPartition, TopicLookup
+
+MAX_KNOWN = 10_000  # expressions; beyond that the oldest are forgotten, as after a restart
+
+MaySee = Callable[[str], bool]
+
+
+class RegexVisibility:
+    """Knows which topics an expression may match, where an authorizer is configured.
+
+    As in Kafka, an expression matches topics that the member who last sent it may describe. Members
+    send an expression once. After a restart of the worker it therefore matches what it matched
+    before, until a member sends it again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], MaySee] = {}
+
+    def note(self, group_id: str, pattern: str, may_see: MaySee) -> None:
+        key = (group_id, pattern)
+        self._known.pop(key, None)
+        if len(self._known) >= MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[key] = may_see
+
+    def of_group(self, group_id: str, group: GroupBase | None) -> Callable[[str, str], bool]:
+        """Returns a check of an expression and the name of a topic."""
+        matched: dict[str, frozenset[str]] = {}
+        if isinstance(group, ConsumerGroup):
+            known = group.subscriptions.patterns.items()
+            matched = {pattern: one.topics or frozenset() for pattern, one in known}
+
+        def may_see(pattern: str, name: str) -> bool:
+            sees = self._known.get((group_id, pattern))
+            if sees is not None:
+                return sees(name)
+            return name in matched.get(pattern, ())
+
+        return may_see
 
 
 class AssignmentJobs:
@@ -82,19 +120,3 @@ class AssignmentJobs:
         for group_id in self._groups.concerned():
             self._submit(group_id, event)
             yield
-
-
-def topics_seen(topics: Topics) -> TopicLookup:
-    """Topics as groups see them, out of what the worker knows."""
-
-    def by_name(name: str) -> TopicFacts | None:
-        return _facts(topics.get(name))
-
-    def by_id(topic_id: bytes) -> TopicFacts | None:
-        return _facts(topics.by_id(topic_id))
-
-    return TopicLookup(by_name, by_id, lambda: [topic.name for topic in topics.all()])
-
-
-def _facts(topic: Topic | None) -> TopicFacts | None:
-    return None if topic is None else TopicFacts(topic.name, topic.topic_id, topic.partitions)

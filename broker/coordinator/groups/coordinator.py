@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from moldau.broker.coordinator.groups.assignment_jobs import AssignmentJobs
-from moldau.broker.coordinator.groups.counters import GroupCounters
-from moldau.broker.coordinator.groups.offsets import GroupOffsets
+from moldau.broker.coordinator.groups.events import GroupCounters
+from moldau.broker.coordinator.groups.offsets import GroupOffsets, TransactionalOffsets
 from moldau.broker.coordinator.groups.serialization import (
     encode_members,
     loaded_group,
@@ -22,10 +21,8 @@ from moldau.broker.coordinator.groups.serialization import (
     owners_of,
 )
 from moldau.broker.coordinator.groups.settings import group_config
-from moldau.broker.coordinator.groups.transactional_offsets import TransactionalOffsets
-from moldau.broker.coordinator.runtime.runtime import Runtime, Spawn
+from moldau.broker.coordinator.runtime.runtime import AT_ONCE, Runtime, Spawn, Written
 from moldau.broker.coordinator.runtime.slots import Slots
-from moldau.broker.coordinator.runtime.writes import AT_ONCE, Written
 from moldau.broker.errors import ErrorCode, StoreFault
 from moldau.broker.group.absent_group import refuse
 from moldau.broker.group.config import IdGenerator
@@ -78,9 +75,6 @@ class GroupCoordinator(Runtime[Persist]):
         topics: TopicLookup = NO_TOPICS,
     ) -> None:
         self._store = store
-        # The wall clock once, the monotonic one from then on: a group's time never goes back.
-        monotonic = asyncio.get_running_loop().time()
-        self._started_ms = time.time_ns() // 1_000_000 - int(monotonic * 1000)
         # Called with what was stored, before the requests that wait for it are answered.
         self.on_stored: Callable[[str, Owners | None], Awaitable[None]] | None = None
         # Called with every change of state and membership: group events.
@@ -91,9 +85,6 @@ class GroupCoordinator(Runtime[Persist]):
         super().__init__(self.groups, Slots(store, slots_of(worker, workers), worker, spawn), spawn)
         self.offsets = GroupOffsets(self, store)
         self.transactional = TransactionalOffsets(self, store)
-
-    def now_ms(self) -> int:
-        return self._started_ms + int(self._loop.time() * 1000)
 
     def use_config(
         self, config: BrokerConfig, of_groups: Mapping[str, Mapping[str, str]] | None = None

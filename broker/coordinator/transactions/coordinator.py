@@ -14,9 +14,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moldau.broker.coordinator.runtime.runtime import Runtime, Spawn
+from moldau.broker.coordinator.runtime.runtime import Runtime, Spawn, Written
 from moldau.broker.coordinator.runtime.slots import Slots
-from moldau.broker.coordinator.runtime.writes import Written
 from moldau.broker.errors import ErrorCode, StoreFault
 from moldau.broker.placement import slot_of
 from moldau.broker.settings.kafka import BrokerConfig
@@ -83,18 +82,13 @@ class TransactionCoordinator(Runtime[Persist]):
         *,
         take_producer_id: Callable[[], int],
         spawn: Spawn,
-        now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._replication = replication
         self._clean_shutdown = clean_shutdown
         self._markers = markers
-        self._clock = now_ms
         self.transactions = Transactions(txn_config(config), take_producer_id, slot_of)
         super().__init__(self.transactions, slots, spawn)
-
-    def now_ms(self) -> int:
-        return self._clock()
 
     def use_config(self, config: BrokerConfig) -> None:
         self.transactions.use_config(txn_config(config))

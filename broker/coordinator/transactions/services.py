@@ -52,7 +52,6 @@ class TransactionServices:
             config,
             take_producer_id=self.producer_ids.take,
             spawn=logs.spawn,
-            now_ms=groups.now_ms,
         )
         self.enlistment = Enlistment(
             self.coordinator,

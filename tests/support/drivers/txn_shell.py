@@ -157,7 +157,6 @@ async def txn_shell(
         config,
         take_producer_id=ids.take,
         spawn=spawn,
-        now_ms=groups.now_ms,
     )
     own = Shell(coordinator, groups)
     own.markers, own.replication = markers, replication

@@ -1,6 +1,6 @@
 """Expressions stand for topics that their clients may describe."""
 
-from moldau.broker.coordinator.groups.regex_visibility import RegexVisibility
+from moldau.broker.coordinator.groups.assignment_jobs import RegexVisibility
 from moldau.broker.expressions import match_steps
 from tests.support.drivers.consumer_driver import ConsumerDriver
 from tests.support.drivers.group_world import completed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.broker.coordinator.groups.counters import GroupCounters
+from moldau.broker.coordinator.groups.events import GroupCounters
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import MemberChange, MemberChanged, StateChanged
 from moldau.broker.group.states import GroupState
