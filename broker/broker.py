@@ -18,7 +18,7 @@ from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
 from moldau.broker.coordinator.groups.settings import GroupSettings
 from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from moldau.broker.coordinator.transactions.enlistment import Enlistment
-from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
+from moldau.broker.coordinator.transactions.markers import LocalMarkers
 from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.logs import Logs

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.private.table import PREAMBLE
 from moldau.broker.security.identity import worker_identity
+from moldau.broker.txn.record import TxnPartition
 from moldau.broker.wire.advertised import PING
 from moldau.broker.wire.apis import APIS, Api, ApiKey
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_response, request_frame
@@ -34,6 +36,9 @@ FIRST_RETRY_S, LAST_RETRY_S = 0.05, 1.0
 LOG_EVERY_S = 30.0  # a worker that is restarted again and again is reported elsewhere
 LARGEST_ANSWER = 100 << 20
 CLIENT_ID = "moldau"
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # Called with the response; None: there is none, and what became of the request is unknown.
 Answered = Callable[[Message | None], None]
@@ -190,6 +195,77 @@ def error_code(number: int) -> ErrorCode:
         return ErrorCode(number)
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class Outbox(ABC, Generic[K, V]):
+    """Gathers, by key, what is asked of one worker: that of one turn of the event loop, and what
+    comes while a request is under way."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._gathered: dict[K, list[V]] = {}
+        self._is_scheduled = False
+
+    def add(self, key: K, value: V) -> None:
+        self._gathered.setdefault(key, []).append(value)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn_ends)
+
+    def _turn_ends(self) -> None:
+        self._is_scheduled = False
+        self._flush()
+
+    @abstractmethod
+    def _flush(self) -> None:
+        """Send what has gathered, unless a request is under way: its answer brings us here
+        again."""
+
+    def _take(self, most: int) -> dict[K, list[V]]:
+        """Take at most so many values."""
+        taken: dict[K, list[V]] = {}
+        while self._gathered and most > 0:
+            key, values = next(iter(self._gathered.items()))
+            taken[key] = values[:most]
+            del values[:most]
+            if not values:
+                del self._gathered[key]
+            most -= len(taken[key])
+        return taken
+
+
+class StoreView(Protocol):
+    """The store as this worker sees it now; others may notice a change earlier or later."""
+
+    store_id: bytes
+
+
+class PlacesOfTopic(NamedTuple):
+    name: str
+    topic_id: bytes
+    partitions: list[int]
+
+
+def by_topic(places: Iterable[TxnPartition]) -> list[PlacesOfTopic]:
+    """Group sorted places by topic."""
+    topics: list[PlacesOfTopic] = []
+    for name, topic_id, partition in places:
+        if not topics or topics[-1][:2] != (name, topic_id):
+            topics.append(PlacesOfTopic(name, topic_id, []))
+        topics[-1].partitions.append(partition)
+    return topics
+
+
+def is_answer_to(
+    asked: Iterable[Iterable[TxnPartition]], answered: Iterable[Iterable[tuple[Any, ...]]]
+) -> bool:
+    """True if the rows of an answer, which begin with topic and partition, are about these places,
+    in their order."""
+    wanted = [[(place.topic, place.partition) for place in places] for places in asked]
+    return [[row[:2] for row in rows] for rows in answered] == wanted
 
 
 class _Connection(asyncio.Protocol):

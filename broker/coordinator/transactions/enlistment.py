@@ -12,14 +12,20 @@ link would wait too: the request is repeated from here.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from moldau.broker.coordinator.peers import Link, Links, error_code
+from moldau.broker.coordinator.peers import (
+    Link,
+    Links,
+    Outbox,
+    StoreView,
+    by_topic,
+    error_code,
+    is_answer_to,
+)
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer, Answer
@@ -88,14 +94,14 @@ PendingByProducer = dict[ProducerKey, list[Pending]]
 
 
 class Enlistment:
-    """`store_id`: of the store, as this worker sees it. An owner that sees another one may not know
+    """`store`: as this worker sees it. An owner that sees another store id may not know
     yet that its transactions have lost something: its answer would be worth nothing."""
 
     def __init__(
         self,
         transactions: Transactions,
         links: Links,
-        store_id: Callable[[], bytes],
+        store: StoreView,
         *,
         worker: int,
         workers: int,
@@ -104,10 +110,10 @@ class Enlistment:
         self._queues: dict[int, OwnerQueue] = {}
         for owner in range(workers):
             if owner == worker:
-                self._queues[owner] = LocalOwnerQueue(store_id, transactions)
+                self._queues[owner] = LocalOwnerQueue(store, transactions)
             else:
                 link = partial(links.link, owner, ApiKey.ADD_PARTITIONS_TO_TXN, VERSION)
-                self._queues[owner] = RemoteOwnerQueue(store_id, link)
+                self._queues[owner] = RemoteOwnerQueue(store, link)
 
     def enlist(
         self,
@@ -126,60 +132,36 @@ class Enlistment:
         self._queues[owner].add(producer, Pending(place, done))
 
 
-class OwnerQueue(ABC):
+class OwnerQueue(Outbox[ProducerKey, Pending]):
     """Gathers the requests for one owner."""
 
-    def __init__(self, store_id: Callable[[], bytes]) -> None:
-        self._store_id = store_id
-        self._loop = asyncio.get_running_loop()
-        self._pending: PendingByProducer = {}
+    def __init__(self, store: StoreView) -> None:
+        super().__init__()
+        self._store = store
         self._count = 0
-        self._is_scheduled = False
 
-    def add(self, producer: ProducerKey, one: Pending) -> None:
+    def add(self, key: ProducerKey, value: Pending) -> None:
         if self._count >= MAX_WAITING:
-            one.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NUMBER)
+            value.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE, NO_NUMBER)
             return
-        self._pending.setdefault(producer, []).append(one)
         self._count += 1
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._turn_ends)
-
-    def _turn_ends(self) -> None:
-        self._is_scheduled = False
-        self._flush()
-
-    @abstractmethod
-    def _flush(self) -> None:
-        """Send what has gathered."""
+        super().add(key, value)
 
     def _take(self, most: int) -> PendingByProducer:
-        taken: PendingByProducer = {}
-        while self._pending and most > 0:
-            producer, pending = next(iter(self._pending.items()))
-            some = pending[:most]
-            del pending[:most]
-            if not pending:
-                del self._pending[producer]
-            most -= len(some)
-            self._count -= len(some)
-            taken[producer] = some
+        taken = super()._take(most)
+        self._count -= sum(map(len, taken.values()))
         return taken
 
 
 class LocalOwnerQueue(OwnerQueue):
     """This worker is the owner."""
 
-    def __init__(self, store_id: Callable[[], bytes], transactions: Transactions) -> None:
-        super().__init__(store_id)
+    def __init__(self, store: StoreView, transactions: Transactions) -> None:
+        super().__init__(store)
         self._transactions = transactions
 
     def _flush(self) -> None:
-        is_known = self._transactions.knows(self._store_id())
+        is_known = self._transactions.knows(self._store.store_id)
         for producer, pending in self._take(MAX_WAITING).items():
             if not is_known:
                 for one in pending:
@@ -214,17 +196,17 @@ class _ReplyHandle:
 class RemoteOwnerQueue(OwnerQueue):
     """Another worker is the owner."""
 
-    def __init__(self, store_id: Callable[[], bytes], link: Callable[[], Link]) -> None:
-        super().__init__(store_id)
+    def __init__(self, store: StoreView, link: Callable[[], Link]) -> None:
+        super().__init__(store)
         self._link = link
 
     def _flush(self) -> None:
         link = self._link()
-        if self._pending and not link.is_busy:  # else its answer brings us here again
+        if self._gathered and not link.is_busy:
             taken = self._take(PLACES_AT_ONCE)
             for pending in taken.values():
                 pending.sort(key=_place)  # as they are in the request
-            link.send(_request(taken, self._store_id()), partial(self._answered, taken))
+            link.send(_request(taken, self._store.store_id), partial(self._answered, taken))
 
     def _answered(self, taken: PendingByProducer, response: Message | None) -> None:
         outcomes = None
@@ -267,21 +249,14 @@ def _request(taken: PendingByProducer, store_id: bytes) -> AddPartitionsToTxnReq
                 producer.producer_id,
                 producer.producer_epoch,
                 producer.verify_only,
-                _topics(one.place for one in pending),
+                [
+                    AddPartitionsToTxnTopic(topic.name, topic.partitions, topic_id=topic.topic_id)
+                    for topic in by_topic(one.place for one in pending)
+                ],
             )
             for producer, pending in taken.items()
         ],
     )
-
-
-def _topics(places: Iterable[TxnPartition]) -> list[AddPartitionsToTxnTopic]:
-    """`places` are sorted."""
-    topics: list[AddPartitionsToTxnTopic] = []
-    for place in places:
-        if not topics or (topics[-1].name, topics[-1].topic_id) != place[:2]:
-            topics.append(AddPartitionsToTxnTopic(place.topic, topic_id=place.topic_id))
-        topics[-1].partitions.append(place.partition)
-    return topics
 
 
 def _outcomes(
@@ -296,13 +271,9 @@ def _outcomes(
         ]
         for result in response.results_by_transaction
     ]
-    asked = [
-        [(one.place.topic, one.place.partition) for one in pending] for pending in taken.values()
-    ]
+    asked = ([one.place for one in pending] for pending in taken.values())
     ids = [result.transactional_id for result in response.results_by_transaction]
-    if [[row[:2] for row in rows] for rows in answered] != asked or ids != [
-        producer.transactional_id for producer in taken
-    ]:
+    if not is_answer_to(asked, answered) or ids != [one.transactional_id for one in taken]:
         logger.error("an answer to AddPartitionsToTxn is not about what was asked")
         return None
     return [[(error_code(row[2]), row[3]) for row in rows] for rows in answered]

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
-from moldau.broker.coordinator.peers import Links
+from moldau.broker.coordinator.peers import Links, StoreView
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.partition import PartitionLog
@@ -52,14 +52,14 @@ class NotAnswered(MoldauError):
 
 
 class HangingTransactions:
-    """`store_id`: of the store, as this worker sees it. A coordinator that sees another one has yet
+    """`store`: as this worker sees it. A coordinator that sees another store id has yet
     to write its markers again, and must not be believed that it has none to write."""
 
     def __init__(
         self,
         transactions: Transactions,
         links: Links,
-        store_id: Callable[[], bytes],
+        store: StoreView,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         *,
         worker: int,
@@ -67,7 +67,7 @@ class HangingTransactions:
     ) -> None:
         self._transactions = transactions
         self._links = links
-        self._store_id = store_id
+        self._store = store
         self._spawn = spawn
         self._others = [other for other in range(workers) if other != worker]
         self._locks = {other: asyncio.Lock() for other in self._others}  # a link takes one request
@@ -111,7 +111,7 @@ class HangingTransactions:
 
     async def _awaited(self, producers: set[int], place: TxnPartition) -> set[int]:
         """The producers whose marker a coordinator will still write there. Raises NotAnswered."""
-        is_known = self._transactions.knows(self._store_id())
+        is_known = self._transactions.knows(self._store.store_id)
         if not is_known or self._transactions.loading() or self._transactions.is_ending(producers):
             raise NotAnswered("this worker loads its transactional ids, or ends transactions")
         awaited = {
@@ -130,7 +130,9 @@ class HangingTransactions:
             other,
             ApiKey.LIST_TRANSACTIONS,
             LIST_VERSION,
-            ListTransactionsRequest(list(NOT_ENDED), sorted(producers), store_id=self._store_id()),
+            ListTransactionsRequest(
+                list(NOT_ENDED), sorted(producers), store_id=self._store.store_id
+            ),
         )
         if not isinstance(listed, ListTransactionsResponse) or listed.error_code:
             raise NotAnswered(f"worker {other} does not list its transactional ids")

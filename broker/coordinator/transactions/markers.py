@@ -16,15 +16,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Protocol
 
-from moldau.broker.coordinator.peers import Link, Links, error_code
-from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
-from moldau.broker.errors import ErrorCode, StoreFault
+from moldau.broker.coordinator.peers import (
+    Link,
+    Links,
+    Outbox,
+    StoreView,
+    by_topic,
+    error_code,
+    is_answer_to,
+)
+from moldau.broker.errors import ErrorCode, StoreFault, code_for, coordinator_code_for
+from moldau.broker.log.log import Log
 from moldau.broker.log.writing.markers import Marker
 from moldau.broker.placement import leader_of
+from moldau.broker.topics.topics import Topic
 from moldau.broker.txn.effects import WriteMarkers
 from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition
 from moldau.broker.wire.apis import ApiKey
@@ -35,6 +44,98 @@ from moldau.broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from moldau.broker.wire.schema import Message
+
+logger = logging.getLogger("moldau.coordinator")
+
+Done = Callable[[ErrorCode], None]
+
+
+class Topics(Protocol):
+    def known(self, name: str, topic_id: bytes) -> Topic | None: ...
+    async def find_by(self, name: str, topic_id: bytes) -> Topic | None: ...
+    async def refresh(self, name: str) -> Topic | None: ...
+
+
+class Logs(Protocol):
+    def log_for(self, topic: Topic, partition: int) -> Log: ...
+
+
+class PendingOffsets(Protocol):
+    async def end(
+        self, slot: int, producer_id: int, producer_epoch: int, number: int, commit: bool
+    ) -> None: ...
+
+
+class LocalMarkers:
+    """Writes one marker at one place of this worker: to a partition's log, or to the groups of a
+    slot. The markers of this worker's own transactions and WriteTxnMarkers use it.
+
+    It may be called any number of times for the same marker: the log leaves out one that is there.
+    `spawn` runs what cannot be done by callbacks.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        logs: Logs,
+        pending_offsets: PendingOffsets,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._topics = topics
+        self._logs = logs
+        self._pending_offsets = pending_offsets
+        self.spawn = spawn
+
+    def write(self, marker: Marker, place: TxnPartition, done: Done) -> None:
+        """Call `done`, at once or later. UNKNOWN_TOPIC_OR_PARTITION: there is no such place, as far
+        as the store knows too."""
+        if place.topic == GROUP_OFFSETS:
+            self.spawn(self._end_offsets(marker, place.partition, done))
+            return
+        topic = self._topics.known(place.topic, place.topic_id)
+        if topic is not None and 0 <= place.partition < topic.partitions:
+            self._append(marker, topic, place.partition, done)
+        else:
+            self.spawn(self._find(marker, place, done))
+
+    def _append(self, marker: Marker, topic: Topic, partition: int, done: Done) -> None:
+        self._logs.log_for(topic, partition).write_marker(marker, partial(_report, done))
+
+    async def _find(self, marker: Marker, place: TxnPartition, done: Done) -> None:
+        """Look for a place that this worker does not know: it may be new, or gone."""
+        try:
+            topic = await self.find(place)
+        except StoreFault as fault:
+            done(code_for(fault))
+            return
+        if topic is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            self._append(marker, topic, place.partition, done)
+
+    async def find(self, place: TxnPartition) -> Topic | None:
+        """The topic of a place that exists; the store is asked if need be. Raises StoreFault."""
+        topic = await self._topics.find_by(place.topic, place.topic_id)
+        if topic is not None and place.partition >= topic.partitions:
+            topic = await self._topics.refresh(topic.name)
+        return None if topic is None or not 0 <= place.partition < topic.partitions else topic
+
+    async def _end_offsets(self, marker: Marker, slot: int, done: Done) -> None:
+        error = ErrorCode.NONE
+        try:
+            await self._pending_offsets.end(slot, *marker)
+        except StoreFault as fault:
+            error = coordinator_code_for(fault)
+        except Exception:
+            # A defect of ours. The caller must get an outcome, or it would never try again.
+            logger.exception("offsets of producer %d cannot be ended", marker.producer_id)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        done(error)
+
+
+def _report(done: Done, fault: BaseException | None) -> None:
+    done(ErrorCode.NONE if fault is None else code_for(fault))
+
 
 logger = logging.getLogger("moldau.coordinator")
 
@@ -61,11 +162,7 @@ class Ending:
         self.retry_s = FIRST_RETRY_S
 
 
-class Due(NamedTuple):
-    """Markers of one transaction that are sent together."""
-
-    ending: Ending
-    places: list[TxnPartition]  # sorted
+PlacesByEnding = dict[Ending, list[TxnPartition]]
 
 
 class Markers:
@@ -73,19 +170,21 @@ class Markers:
         self,
         local: LocalMarkers,
         links: Links,
-        store_id: Callable[[], bytes],
+        store: StoreView,
         *,
         worker: int,
         workers: int,
     ) -> None:
         self._local = local
-        self.store_id = store_id
+        self.store = store
         self._worker = worker
         self._workers = workers
         self._loop = asyncio.get_running_loop()
         self._endings: dict[tuple[str, int], Ending] = {}  # by transactional id and number
         self._outboxes = {
-            other: Outbox(self, partial(links.link, other, ApiKey.WRITE_TXN_MARKERS, VERSION))
+            other: MarkersOutbox(
+                self, partial(links.link, other, ApiKey.WRITE_TXN_MARKERS, VERSION)
+            )
             for other in range(workers)
             if other != worker
         }
@@ -210,67 +309,41 @@ class Markers:
                 self._send(ending, place)
 
 
-class Outbox:
-    """Gathers the markers for another worker: those of one turn, and those that come while the link
-    is busy."""
+class MarkersOutbox(Outbox[Ending, TxnPartition]):
+    """The markers for another worker."""
 
     def __init__(self, markers: Markers, link: Callable[[], Link]) -> None:
+        super().__init__()
         self._markers = markers
         self._link = link
-        self._due: dict[Ending, list[TxnPartition]] = {}
-        self._is_scheduled = False
-
-    def add(self, ending: Ending, place: TxnPartition) -> None:
-        self._due.setdefault(ending, []).append(place)
-        self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._is_scheduled = False
         link = self._link()
         if link.is_busy:
-            return  # its answer brings us here again
-        batch = self._take()
-        if batch:
-            request = _request(batch, self._markers.store_id())
-            link.send(request, partial(self._answered, batch))
+            return
+        for ending in [each for each in self._gathered if each.is_over]:
+            del self._gathered[ending]
+        if taken := self._take(PLACES_AT_ONCE):
+            for places in taken.values():
+                places.sort()  # as they are in the request
+            link.send(_request(taken, self._markers.store.store_id), partial(self._answered, taken))
 
-    def _take(self) -> list[Due]:
-        batch: list[Due] = []
-        room = PLACES_AT_ONCE
-        while self._due and room:
-            ending, places = next(iter(self._due.items()))
-            if ending.is_over:
-                del self._due[ending]
-                continue
-            some = sorted(places[:room])  # as they are in the request
-            del places[:room]
-            if not places:
-                del self._due[ending]
-            room -= len(some)
-            batch.append(Due(ending, some))
-        return batch
-
-    def _answered(self, batch: list[Due], response: Message | None) -> None:
+    def _answered(self, taken: PlacesByEnding, response: Message | None) -> None:
         outcome = None
         if isinstance(response, WriteTxnMarkersResponse):
-            outcome = _errors(batch, response)
+            outcome = _errors(taken, response)
         try:
-            for due_at, (ending, places) in enumerate(batch):
+            for index, (ending, places) in enumerate(taken.items()):
                 for place_at, place in enumerate(places):
                     if outcome is None:
                         self._markers.unanswered(ending, place)
                     else:
-                        self._markers.answered(ending, place, outcome[due_at][place_at])
+                        self._markers.answered(ending, place, outcome[index][place_at])
         finally:
             self._schedule()
 
 
-def _request(batch: list[Due], store_id: bytes) -> WriteTxnMarkersRequest:
+def _request(taken: PlacesByEnding, store_id: bytes) -> WriteTxnMarkersRequest:
     return WriteTxnMarkersRequest(
         store_id=store_id,
         markers=[
@@ -278,26 +351,21 @@ def _request(batch: list[Due], store_id: bytes) -> WriteTxnMarkersRequest:
                 producer_id=marker.producer_id,
                 producer_epoch=marker.producer_epoch,
                 transaction_result=marker.commit,
-                topics=_topics(places),
+                topics=[
+                    WritableTxnMarkerTopic(topic.name, topic.partitions, topic_id=topic.topic_id)
+                    for topic in by_topic(places)
+                ],
                 coordinator_epoch=marker.number,
                 transaction_version=OURS,
             )
-            for marker, places in ((due.ending.marker, due.places) for due in batch)
+            for marker, places in ((ending.marker, places) for ending, places in taken.items())
         ],
     )
 
 
-def _topics(places: list[TxnPartition]) -> list[WritableTxnMarkerTopic]:
-    """`places` are sorted."""
-    topics: list[WritableTxnMarkerTopic] = []
-    for place in places:
-        if not topics or (topics[-1].name, topics[-1].topic_id) != place[:2]:
-            topics.append(WritableTxnMarkerTopic(place.topic, topic_id=place.topic_id))
-        topics[-1].partition_indexes.append(place.partition)
-    return topics
-
-
-def _errors(batch: list[Due], response: WriteTxnMarkersResponse) -> list[list[ErrorCode]] | None:
+def _errors(
+    taken: PlacesByEnding, response: WriteTxnMarkersResponse
+) -> list[list[ErrorCode]] | None:
     """Error codes in the order of the request, which workers keep. None: not an answer."""
     answered = [
         [
@@ -307,8 +375,7 @@ def _errors(batch: list[Due], response: WriteTxnMarkersResponse) -> list[list[Er
         ]
         for marker in response.markers
     ]
-    asked = [[(place.topic, place.partition) for place in due.places] for due in batch]
-    if [[row[:2] for row in rows] for rows in answered] != asked:
+    if not is_answer_to(taken.values(), answered):
         logger.error("an answer to WriteTxnMarkers is not about what was asked")
         return None
     return [[error_code(row[2]) for row in rows] for rows in answered]

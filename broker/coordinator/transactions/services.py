@@ -7,8 +7,7 @@ from moldau.broker.coordinator.peers import Peers
 from moldau.broker.coordinator.transactions.coordinator import TransactionCoordinator
 from moldau.broker.coordinator.transactions.enlistment import Enlistment
 from moldau.broker.coordinator.transactions.hanging_transactions import HangingTransactions
-from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
-from moldau.broker.coordinator.transactions.markers import Markers
+from moldau.broker.coordinator.transactions.markers import LocalMarkers, Markers
 from moldau.broker.coordinator.transactions.producer_ids import ProducerIds
 from moldau.broker.log.logs import Logs
 from moldau.broker.settings.kafka import BrokerConfig
@@ -32,10 +31,6 @@ class TransactionServices:
     ) -> None:
         worker, workers = settings.index, settings.workers
 
-        def store_id() -> bytes:
-            """The history this worker sees now; others may notice a change earlier or later."""
-            return store.identity.store_id
-
         self.peers = Peers(settings.worker_sockets, worker)
         self.producer_ids = ProducerIds(store.topics.take_producer_ids)
         self.local_markers = LocalMarkers(topics, logs, groups.transactional, logs.spawn)
@@ -48,7 +43,7 @@ class TransactionServices:
             store.replication,
             groups.slots,
             self._clean_shutdown,
-            Markers(self.local_markers, self.peers, store_id, worker=worker, workers=workers),
+            Markers(self.local_markers, self.peers, store.identity, worker=worker, workers=workers),
             config,
             take_producer_id=self.producer_ids.take,
             spawn=logs.spawn,
@@ -56,14 +51,14 @@ class TransactionServices:
         self.enlistment = Enlistment(
             self.coordinator,
             self.peers,
-            store_id,
+            store.identity,
             worker=worker,
             workers=workers,
         )
         self.hanging_transactions = HangingTransactions(
             self.coordinator,
             self.peers,
-            store_id,
+            store.identity,
             logs.spawn,
             worker=worker,
             workers=workers,

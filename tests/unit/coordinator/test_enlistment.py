@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -61,7 +62,7 @@ class Stage:
         self.transactions = FakeTransactions()
         self.peers = Peers(sockets, 0)
         self.enlistment = Enlistment(
-            self.transactions, self.peers, lambda: b"store 1", worker=0, workers=2
+            self.transactions, self.peers, SimpleNamespace(store_id=b"store 1"), worker=0, workers=2
         )
         self.errors: list[ErrorCode] = []  # of the peer's next partitions
         self.number = 17

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,7 +129,7 @@ async def test_what_no_coordinator_knows_is_aborted(server: RedisServer, store: 
         )
         mine = Transactions(ongoing(7, place, TxnState.COMPLETE_COMMIT))
         looking = HangingTransactions(
-            mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2
+            mine, links, SimpleNamespace(store_id=STORE_ID), host.spawn, worker=0, workers=2
         )
         looking.look(log, place)
         await until(lambda: log.transactions_left_open() == {8})
@@ -146,7 +147,7 @@ async def test_no_answer_no_abort(server: RedisServer, store: Any) -> None:
         mine = Transactions()
         mine.is_loading = 1
         looking = HangingTransactions(
-            mine, links, lambda: STORE_ID, host.spawn, worker=0, workers=2
+            mine, links, SimpleNamespace(store_id=STORE_ID), host.spawn, worker=0, workers=2
         )
         looking.look(log, place)
         for at in range(5):

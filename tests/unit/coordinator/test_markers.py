@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,8 +14,7 @@ import pytest
 from moldau.broker.coordinator import peers as peers_module
 from moldau.broker.coordinator.peers import Peers
 from moldau.broker.coordinator.transactions import markers as markers_module
-from moldau.broker.coordinator.transactions.local_markers import LocalMarkers
-from moldau.broker.coordinator.transactions.markers import Markers
+from moldau.broker.coordinator.transactions.markers import LocalMarkers, Markers
 from moldau.broker.errors import ErrorCode, KafkaError, SlotNotTaken, StoreDown, StoreFault
 from moldau.broker.log.log import Log
 from moldau.broker.log.writing.markers import Marker
@@ -108,7 +108,9 @@ class Stage:
         self.peers = Peers(sockets, 0)
         self.tasks: set[asyncio.Task[None]] = set()
         local = LocalMarkers(world, world, world, self.spawn)
-        self.markers = Markers(local, self.peers, lambda: STORE_ID, worker=0, workers=workers)
+        self.markers = Markers(
+            local, self.peers, SimpleNamespace(store_id=STORE_ID), worker=0, workers=workers
+        )
         self.done: list[int] = []
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
