@@ -16,7 +16,7 @@ from moldau.broker.handlers.details.authorization import (
 from moldau.broker.handlers.details.lookup import Found, current_log, find_topics
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
-from moldau.broker.txn.transaction_numbers import NO_NUMBER
+from moldau.broker.txn.record import NO_NUMBER
 from moldau.broker.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -14,8 +14,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.handlers.details.authorization import TRANSACTIONAL_ID, is_hidden
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
-from moldau.broker.txn.record import TxnState
-from moldau.broker.txn.views import TxnView
+from moldau.broker.txn.record import TxnState, TxnView
 from moldau.broker.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,

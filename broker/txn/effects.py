@@ -12,13 +12,13 @@ from moldau.broker import machine
 from moldau.broker.errors import ErrorCode
 from moldau.broker.machine import ArmTimer, CancelTimer, Failed, Reply
 from moldau.broker.txn.record import (
+    NO_NUMBER,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TxnPartition,
     TxnRecord,
     TxnState,
 )
-from moldau.broker.txn.transaction_numbers import NO_NUMBER
 
 
 class InitAnswer(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The stored form of a transactional id, and its encoding.
+"""The stored form of a transactional id, its encoding, and its view.
 
 The record decides: once PrepareCommit or PrepareAbort is stored, the transaction has ended that
 way, and any worker that reads the record can complete it. Fields may be added with a default; to
@@ -13,8 +13,34 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from moldau.broker.txn.transaction_numbers import NO_NUMBER
 from moldau.broker.wire.schema import NO_UUID
+
+# The numbers of transactions have 31 bits, begin with 1, and are compared as serial numbers
+# (RFC 1982). A producer at 1,000 transactions a second wraps after 25 days. Two numbers that are
+# compared belong to transactions of one transactional id that are near each other, so half the
+# circle is plenty.
+NO_NUMBER = 0
+"""The number before the first transaction. Every other number is after it."""
+LAST = 2**31 - 1
+_HALF = 2**30
+
+
+def next_number(number: int) -> int:
+    return 1 if number == LAST else number + 1
+
+
+def is_after(a: int, b: int) -> bool:
+    """True if transaction `a` began after transaction `b`.
+
+    The circle has 2^31 - 1 numbers, as 0 is not one of them: the distance from b to a is at most
+    half.
+    """
+    if b == NO_NUMBER:
+        return a != NO_NUMBER
+    if a == NO_NUMBER:
+        return False
+    return 0 < (a - b) % LAST < _HALF
+
 
 FORMAT = 1
 GROUP_OFFSETS = "__consumer_offsets"
@@ -119,3 +145,30 @@ def decode(data: bytes) -> TxnRecord:
     if record.format != FORMAT:
         raise UnknownRecordFormat(f"transaction of format {record.format}, known is {FORMAT}")
     return record
+
+
+class TxnView(Struct, frozen=True):
+    """The view of an id for DescribeTransactions, ListTransactions and the command line."""
+
+    transactional_id: str
+    state: TxnState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int
+    """-1 if there was no transaction since InitProducerId."""
+    number: int
+    partitions: tuple[TxnPartition, ...]
+
+
+def view(record: TxnRecord) -> TxnView:
+    return TxnView(
+        record.transactional_id,
+        record.state,
+        record.producer_id,
+        record.producer_epoch,
+        record.timeout_ms,
+        record.started_ms,
+        record.number,
+        record.partitions,
+    )

@@ -5,13 +5,11 @@ from __future__ import annotations
 from moldau.broker.errors import ErrorCode
 from moldau.broker.machine import Persisted
 from moldau.broker.txn import transitions
-from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect
-from moldau.broker.txn.machine import markers_of
-from moldau.broker.txn.record import TxnRecord, TxnState
+from moldau.broker.txn.record import TxnRecord, TxnState, is_after
 from moldau.broker.txn.rules import TakeProducerId
 from moldau.broker.txn.transaction import Transaction
-from moldau.broker.txn.transaction_numbers import is_after
+from moldau.broker.txn.transaction_data import TxnConfig, markers_of
 
 
 def restore(

@@ -14,15 +14,19 @@ from moldau.broker.machine import Persisted, TimerFired
 from moldau.broker.txn import rules, transitions
 from moldau.broker.txn.effects import AddAnswer, Effect
 from moldau.broker.txn.events import Add, End, Event, Init, MarkersWritten, Request
-from moldau.broker.txn.machine import Machine, markers_of
 from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import Answered, Outcome, Stored
-from moldau.broker.txn.timers import TimerKind
+from moldau.broker.txn.transaction_data import (
+    TimerKind,
+    TransactionData,
+    Waiting,
+    Write,
+    markers_of,
+)
 from moldau.broker.txn.transitions import Identity, current
-from moldau.broker.txn.writes import Waiting, Write
 
 
-class Transaction(Machine):
+class Transaction(TransactionData):
     """A transactional id. README.md lists its behaviour in each state.
 
     `now_ms` is in epoch milliseconds and must never go back: the coordinator reads the wall clock

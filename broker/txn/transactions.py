@@ -12,13 +12,12 @@ from typing import TypeAlias
 from moldau.broker.errors import ErrorCode
 from moldau.broker.machine import Reply, SlotTable
 from moldau.broker.txn import recovery
-from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect
 from moldau.broker.txn.events import Add, End, Event, Init, Request
-from moldau.broker.txn.record import TxnRecord
+from moldau.broker.txn.record import TxnRecord, TxnView, view
 from moldau.broker.txn.rules import TakeProducerId, refuse
 from moldau.broker.txn.transaction import Transaction
-from moldau.broker.txn.views import TxnView, view
+from moldau.broker.txn.transaction_data import TxnConfig
 
 Effects: TypeAlias = list[Effect]
 Views: TypeAlias = list[TxnView]  # inside the class, `list` is the method

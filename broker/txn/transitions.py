@@ -18,8 +18,8 @@ from moldau.broker.txn.record import (
     TxnPartition,
     TxnRecord,
     TxnState,
+    next_number,
 )
-from moldau.broker.txn.transaction_numbers import next_number
 
 FENCE = LAST_EPOCH + 1
 """An epoch that no producer ever gets: an id with it belongs to no producer until

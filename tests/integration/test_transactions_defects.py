@@ -16,9 +16,9 @@ from moldau.broker.coordinator.runtime import recovery
 from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
-from moldau.broker.txn.machine import Machine
 from moldau.broker.txn.record import TxnState, decode
 from moldau.broker.txn.transaction import Transaction
+from moldau.broker.txn.transaction_data import TransactionData
 from tests.support.drivers.txn_shell import Shell, txn_shell
 from tests.support.stores.redis_server import RedisServer
 
@@ -159,9 +159,9 @@ async def test_one_that_cannot_be_restored_does_not_keep_others_from_it(
     async with txn_shell(server) as own:
         producer, other = await own.init(NAME), await own.init(OTHER)
         assert (await own.add(NAME, producer)).error is NONE
-    trap = Trap(Machine, "arm", times=3)
+    trap = Trap(TransactionData, "arm", times=3)
     with monkeypatch.context() as patch:
-        patch.setattr(Machine, "arm", trap.broken)
+        patch.setattr(TransactionData, "arm", trap.broken)
         async with txn_shell(server) as heir:
             assert (await heir.add(OTHER, other)).error is NONE
             await loaded(heir)
@@ -179,9 +179,9 @@ async def test_a_slot_is_given_up_whatever_fails(
         assert (await own.end(NAME, producer)).error is NONE
         waiting = asyncio.ensure_future(own.init(NAME))
         await asyncio.sleep(0.01)
-        trap = Trap(Machine, "cancel_all_timers", after=False)
+        trap = Trap(TransactionData, "cancel_all_timers", after=False)
         with monkeypatch.context() as patch:
-            patch.setattr(Machine, "cancel_all_timers", trap.broken)
+            patch.setattr(TransactionData, "cancel_all_timers", trap.broken)
             own.groups.slots.give_up()
         assert (await waiting).error is ErrorCode.NOT_COORDINATOR
         assert not own.coordinator._timers

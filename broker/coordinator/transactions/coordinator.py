@@ -22,13 +22,12 @@ from moldau.broker.settings.kafka import BrokerConfig
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.transactions import TransactionStore
 from moldau.broker.store_loss.clean_shutdown import CleanShutdown, LastIntact
-from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Answer, Effect, Persist, StateChanged, WriteMarkers
 from moldau.broker.txn.events import Add, End, Init, MarkersWritten, Request
-from moldau.broker.txn.record import TxnRecord, UnknownRecordFormat, decode, encode
+from moldau.broker.txn.record import TxnRecord, TxnView, UnknownRecordFormat, decode, encode
 from moldau.broker.txn.rules import refuse
+from moldau.broker.txn.transaction_data import TxnConfig
 from moldau.broker.txn.transactions import Transactions
-from moldau.broker.txn.views import TxnView
 
 logger = logging.getLogger("moldau.coordinator")
 

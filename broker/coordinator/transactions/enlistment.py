@@ -30,8 +30,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.placement import owner_of
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
-from moldau.broker.txn.record import TxnPartition
-from moldau.broker.txn.transaction_numbers import NO_NUMBER
+from moldau.broker.txn.record import NO_NUMBER, TxnPartition
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

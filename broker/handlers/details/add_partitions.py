@@ -15,8 +15,7 @@ from moldau.broker.server.call import Call
 from moldau.broker.topics.topics import INTERNAL
 from moldau.broker.txn.effects import AddAnswer, Answer
 from moldau.broker.txn.events import Add
-from moldau.broker.txn.record import GROUP_OFFSETS, TxnPartition, group_offsets_partition
-from moldau.broker.txn.transaction_numbers import NO_NUMBER
+from moldau.broker.txn.record import GROUP_OFFSETS, NO_NUMBER, TxnPartition, group_offsets_partition
 from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,

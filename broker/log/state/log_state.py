@@ -29,7 +29,7 @@ import msgspec
 
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.state.transactions import LogTransactions, OpenTransaction
-from moldau.broker.txn.transaction_numbers import is_after
+from moldau.broker.txn.record import is_after
 from moldau.broker.wire.batch import (
     CONTROL,
     NO_PRODUCER_ID,

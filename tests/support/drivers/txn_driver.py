@@ -18,7 +18,7 @@ from moldau.broker.machine import TimerKey
 from moldau.broker.txn.effects import AddAnswer, EndAnswer, InitAnswer
 from moldau.broker.txn.events import Add, End, Init
 from moldau.broker.txn.record import TxnPartition, encode, group_offsets_partition
-from moldau.broker.txn.timers import TimerKind
+from moldau.broker.txn.transaction_data import TimerKind
 from moldau.broker.txn.transitions import NONE, Identity
 from tests.support.drivers.txn_world import Call, TxnWorld
 

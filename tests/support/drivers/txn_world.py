@@ -15,10 +15,10 @@ from moldau.broker.machine import (
     TimerFired,
     TimerKey,
 )
-from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.effects import Effect, Persist, StateChanged, WriteMarkers
 from moldau.broker.txn.events import Event, MarkersWritten
 from moldau.broker.txn.record import TxnRecord, TxnState, decode, encode
+from moldau.broker.txn.transaction_data import TxnConfig
 from moldau.broker.txn.transactions import Transactions
 
 START_MS = 1_700_000_000_000

@@ -13,8 +13,7 @@ import redis
 from moldau.broker.coordinator.peers import Link
 from moldau.broker.coordinator.transactions import hanging_transactions
 from moldau.broker.coordinator.transactions.hanging_transactions import HangingTransactions
-from moldau.broker.txn.record import TxnPartition, TxnState
-from moldau.broker.txn.views import TxnView
+from moldau.broker.txn.record import TxnPartition, TxnState, TxnView
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.describe_transactions import (
     DescribeTransactionsResponse,

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from moldau.broker.txn.record import (
     FORMAT,
     GROUP_OFFSETS,
+    LAST,
+    NO_NUMBER,
     TxnPartition,
     TxnRecord,
     TxnState,
@@ -15,8 +17,9 @@ from moldau.broker.txn.record import (
     decode,
     encode,
     group_offsets_partition,
+    is_after,
+    next_number,
 )
-from moldau.broker.txn.transaction_numbers import LAST, NO_NUMBER, is_after, next_number
 
 numbers = st.integers(1, LAST)
 

@@ -26,7 +26,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.machine import TimerKey
 from moldau.broker.txn.events import Add, MarkersWritten
 from moldau.broker.txn.record import TxnPartition, TxnState, encode
-from moldau.broker.txn.timers import TimerKind
+from moldau.broker.txn.transaction_data import TimerKind
 from moldau.broker.txn.transitions import Identity
 from tests.support.drivers.txn_driver import GROUPS, P0, P1, P2
 from tests.unit.txn.txn_producers import Producer, WitnessedDriver

@@ -3,7 +3,7 @@
 import pytest
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.txn.timers import TimerKind
+from moldau.broker.txn.transaction_data import TimerKind
 from moldau.broker.txn.transitions import Identity
 from tests.support.drivers.txn_driver import P0, P1, TIMEOUT_MS, TxnDriver, error, identity
 

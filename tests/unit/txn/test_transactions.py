@@ -4,10 +4,9 @@ from msgspec.structs import replace
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.machine import Persisted, TimerFired, TimerKey
-from moldau.broker.txn.config import TxnConfig
 from moldau.broker.txn.events import Init, MarkersWritten
 from moldau.broker.txn.record import encode
-from moldau.broker.txn.timers import TimerKind
+from moldau.broker.txn.transaction_data import TimerKind, TxnConfig
 from moldau.broker.txn.transactions import Transactions
 from tests.support.drivers.txn_driver import GROUPS, P0, TxnDriver, error
 from tests.support.drivers.txn_world import Call

@@ -1,20 +1,83 @@
-"""What is known of a transactional id: its record, who waits, its one write, its markers."""
+"""What is known of a transactional id: limits, record, who waits, its one write, its markers.
+
+There is one write in flight. The record in memory is replaced when it has succeeded, so a failed
+write needs no undoing. All timers are lazy: a timer that is armed early enough is left alone, and
+checks when it fires whether anything is due. A producer that ends a thousand transactions a second
+moves no timer.
+"""
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from moldau.broker import machine
 from moldau.broker.errors import ErrorCode
-from moldau.broker.txn.config import TxnConfig
-from moldau.broker.txn.effects import Effect, Persist, StateChanged, WriteMarkers
+from moldau.broker.txn.effects import Answer, Effect, Persist, StateChanged, WriteMarkers
 from moldau.broker.txn.events import Request
 from moldau.broker.txn.record import TxnPartition, TxnRecord, TxnState
 from moldau.broker.txn.rules import TakeProducerId, refuse
-from moldau.broker.txn.writes import Waiting, Write
 
 
-class Machine(machine.Machine[Effect, Write]):
+class TxnConfig(Struct, frozen=True):
+    """The broker's transaction settings, under Kafka's names where Kafka has one."""
+
+    max_timeout_ms: int = 900_000
+    """`transaction.max.timeout.ms`"""
+    id_expiration_ms: int = 7 * 24 * 3_600_000
+    """`transactional.id.expiration.ms`"""
+    wait_for_markers_ms: int = 100
+    """How long a request waits for the previous transaction to end. Kafka answers
+    CONCURRENT_TRANSACTIONS at once, which costs clients 20 ms and more per transaction."""
+    complete_after_ms: int = 1_000
+    """Complete* is stored with the next change, or after this long without one."""
+    persist_retry_ms: int = 1_000
+    """Delay before a failed write is tried again."""
+
+
+class TimerKind(StrEnum):
+    TIMEOUT = "timeout"
+    """A transaction has been open for its timeout: it is aborted."""
+    MARKERS = "markers"
+    """A request has waited long enough for the markers of the previous transaction."""
+    IDLE = "idle"
+    """A transaction was completed a while ago and nothing followed: store that now."""
+    PERSIST_RETRY = "persist retry"
+    """Repeats a failed write."""
+
+
+class Waiting(Struct):
+    """A request that waits for the write in flight, or for the markers of a transaction."""
+
+    event: Request
+    until_ms: int | None = None
+    """When it gets CONCURRENT_TRANSACTIONS; None until it has met Prepare*."""
+
+
+class Write(Struct):
+    """A write that is being prepared or is in flight."""
+
+    record: TxnRecord | None
+    """None to remove the id."""
+    changes: bool = True
+    """False if the id is stored unchanged, because the store has something older or in doubt."""
+    takes_more: bool = False
+    """True if it adds partitions: other waiting requests may add theirs to the same write."""
+    answers: list[tuple[Request, Answer]] = field(default_factory=list)
+    """The answers to send once it has succeeded."""
+    looked_at_again: list[Waiting] = field(default_factory=list)
+    """The InitProducerId that aborts an open transaction first, and is decided again afterwards."""
+    markers: list[WriteMarkers] = field(default_factory=list)
+    """The markers that the store may have lost; written once this write has succeeded."""
+
+    def requests(self) -> list[Request]:
+        answered = [event for event, _ in self.answers]
+        return answered + [waiting.event for waiting in self.looked_at_again]
+
+
+class TransactionData(machine.Machine[Effect, Write]):
     def __init__(
         self,
         transactional_id: str,
