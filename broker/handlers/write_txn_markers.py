@@ -17,7 +17,7 @@ from moldau.broker.handlers.details.authorization import (
     is_cluster_denied,
     is_cluster_hidden,
 )
-from moldau.broker.log.writing.markers import ADMINISTRATORS, Marker
+from moldau.broker.log.writing.append import ADMINISTRATORS, Marker
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.txn.record import TxnPartition

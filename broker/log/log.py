@@ -7,16 +7,14 @@ that Redis applications write and read as well. No caller asks which of them it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from moldau.broker.errors import Callback, ErrorCode, KafkaError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.counting import CountBudget
-from moldau.broker.log.reading.waiters import Waiters
 from moldau.broker.log.state.log_state import Producer
-from moldau.broker.log.writing.append import Append
-from moldau.broker.log.writing.markers import Marker
+from moldau.broker.log.writing.append import Append, Marker
 from moldau.broker.metrics.log_counters import TopicCounters
 from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig
@@ -26,6 +24,32 @@ from moldau.broker.store_loss.epochs import EPOCH_ZERO, UNDEFINED, Epochs
 from moldau.broker.wire.batch import Buffer
 
 NO_TIMESTAMP = -1
+
+
+class Waiters:
+    """Each is called once, by the next `wake`, and has to register again to wait on."""
+
+    __slots__ = ("waiting",)
+
+    def __init__(self) -> None:
+        self.waiting: dict[object, Callable[[], None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting)
+
+    def add(self, waiter: object, wake: Callable[[], None]) -> None:
+        self.waiting[waiter] = wake
+
+    def discard(self, waiter: object) -> None:
+        self.waiting.pop(waiter, None)
+
+    def wake(self) -> None:
+        """There is something new, or the log is gone."""
+        if self.waiting:
+            waiting, self.waiting = self.waiting, {}
+            for wake in waiting.values():
+                wake()
+
 
 # Log start offset, log end offset, high watermark, last stable offset. A plain tuple: every Fetch
 # makes one for each of its partitions.

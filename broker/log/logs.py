@@ -16,14 +16,15 @@ from moldau.broker.log.log import Log
 from moldau.broker.log.native.group_assignments import GroupAssignments
 from moldau.broker.log.native.log import NativeLog
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.reading.read_ahead import ReadAhead
-from moldau.broker.log.reading.tail import TailCache
+from moldau.broker.log.reading.store_read import ReadAhead
 from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.state.view import TailCache
 from moldau.broker.log.writing.verification import Verified
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.placement import leader_of
-from moldau.broker.store import keys, resp
+from moldau.broker.store import keys
 from moldau.broker.store.store import Store
+from moldau.broker.store.streams import wake_command
 from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.checked_logs import CheckedLogs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
@@ -110,7 +111,7 @@ class Logs:
         if found is None:
             key = topic.key(partition)
             leader = leader_of(topic.name, partition, self._workers)
-            wake = None if leader == self._worker else resp.wake(keys.wake(leader), key)
+            wake = None if leader == self._worker else wake_command(keys.wake(leader), key)
             found = PartitionLog(self, topic.name, partition, key, self.cache.tail(), wake)
             found.reader.unpacked_limit = lambda: topic.config.unpacked_max_bytes
             self._partition_logs[place] = found
@@ -297,7 +298,7 @@ class Logs:
                     if log.is_loaded and log.writer.entries_unsaved:
                         await log.save_snapshot()
                     if not self.integrity.is_kept:
-                        await log.shell.release()
+                        await log.release()
         except (TimeoutError, StoreFault) as fault:
             logger.warning("not every snapshot was saved: %s", fault)
         self.checked.close()

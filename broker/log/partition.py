@@ -6,10 +6,14 @@ handlers use.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
+from moldau.broker.errors import StoreDown, StoreFault, StoreFull
 from moldau.broker.log.callbacks import Completion
 from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.log import (
@@ -22,29 +26,52 @@ from moldau.broker.log.log import (
 )
 from moldau.broker.log.reading import timestamps
 from moldau.broker.log.reading.committed import CommittedReader
-from moldau.broker.log.reading.read_ahead import ReadAhead
 from moldau.broker.log.reading.reader import LogReader
-from moldau.broker.log.reading.tail import Tail
+from moldau.broker.log.reading.store_read import ReadAhead
 from moldau.broker.log.reading.unpacking import Unpacking
-from moldau.broker.log.state.log_state import Producer
-from moldau.broker.log.writing.append import Append
-from moldau.broker.log.writing.markers import Marker, MarkerAppend
+from moldau.broker.log.state.loading import Loader
+from moldau.broker.log.state.log_state import LogState, Producer
+from moldau.broker.log.state.view import Tail
+from moldau.broker.log.writing.append import Append, Marker, MarkerAppend
+from moldau.broker.log.writing.append_queue import InFlightEntry
 from moldau.broker.log.writing.phases import NOT_LOADED
-from moldau.broker.log.writing.shell import WriterHost, WriterShell
+from moldau.broker.log.writing.verification import Verifies
+from moldau.broker.log.writing.writer import PartitionWriter
+from moldau.broker.metrics.log_counters import LogCounters
+from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.store.replication import Replication
+from moldau.broker.store.streams import Streams, append_prefix
 from moldau.broker.store.watch import Watcher
 from moldau.broker.store_loss.epochs import Epochs
 from moldau.broker.store_loss.leader_epochs import LeaderEpochs
+from moldau.broker.store_loss.log_integrity import LogIntegrity, Reservation
+
+logger = logging.getLogger("moldau.log")
+
+INDEX_EVERY = 1 << 20
+SNAPSHOT_BYTES = 64 << 20
 
 
-class LogHost(WriterHost, Protocol):
+class LogHost(Verifies, Protocol):
     """What a log needs of the worker it lives in."""
 
+    streams: Streams
+    integrity: LogIntegrity
+    replication: Replication
+    snapshot_entries: int
+    counters: LogCounters
     retention: Retention
     leader_epochs: LeaderEpochs
     watcher: Watcher | None
     read_ahead: ReadAhead
     unpacking: Unpacking
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def producers_kept_ms(self) -> int: ...
+    def store_full(self, fault: StoreFull) -> None: ...
+    def transactions_left_open(self, topic: str, partition: int) -> None:
+        """A log with open transactions was loaded that once began a new leader epoch."""
 
 
 class PartitionLog(Log):
@@ -60,9 +87,26 @@ class PartitionLog(Log):
             host.streams, topic, partition, key, tail, host.read_ahead, host.unpacking
         )
         self.reader.on_epoch = self._epoch_found
-        self.committed = CommittedReader(self.reader, host.streams)
-        self.shell = WriterShell(host, self.reader, self.waiters, wake, self.gone)
-        self.writer = self.shell.writer
+        self._committed: CommittedReader | None = None  # made for the first such consumer
+        self._streams = host.streams
+        self._wake_leader = wake
+        self._prefix = append_prefix(key)
+        self._snapshot_size = 0
+        self._reservation = Reservation(host.integrity, key)
+        self._reserving: asyncio.Task[bool] | None = None
+        self.writer = PartitionWriter(
+            self,
+            self.reader,
+            self.waiters,
+            host.replication,
+            self._reservation,
+            host,
+            time.monotonic,
+            host.counters.topic(topic).refused,
+        )
+        loader = Loader(host, self.reader, self.writer, self._state_read)
+        self.load, self.find, self.recover = loader.load, loader.find, loader.recover
+        self.end_turn = partial(asyncio.get_running_loop().call_soon, self.writer.turn_ended)
 
     @property
     def epochs(self) -> Epochs:
@@ -186,6 +230,12 @@ class PartitionLog(Log):
         return self.committed if client.reads_committed else self.reader
 
     @property
+    def committed(self) -> CommittedReader:
+        if self._committed is None:
+            self._committed = CommittedReader(self.reader, self._streams)
+        return self._committed
+
+    @property
     def has_aborted(self) -> bool:
         transactions = self.reader.state.transactions
         return bool(transactions.aborted or transactions.held_from)
@@ -207,9 +257,6 @@ class PartitionLog(Log):
 
     # --- removing ---
 
-    async def save_snapshot(self) -> None:
-        await self.shell.save_snapshot()
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Work in the background that outlives the caller."""
         self._host.spawn(work)
@@ -220,3 +267,102 @@ class PartitionLog(Log):
     async def enforce_retention(self, config: TopicConfig, now_ms: int) -> None:
         await self.loaded()
         await self._host.retention.enforce(self, config, now_ms)
+
+    # --- the effects of the writer ---
+
+    def send(self, entry: InFlightEntry) -> None:
+        entry.sent_ns = loop_clock.now_ns
+        if entry.even_if_full:
+            blob = b"".join(entry.parts)
+            self._streams.append_even_if_full(self.key, entry.base, blob, self.writer.replied)
+            self.wake_leader()
+            return
+        self._streams.append(
+            self._prefix,
+            entry.base,
+            entry.parts,
+            entry.size,
+            entry.nonce,
+            self._wake_leader,
+            self.writer.replied,
+        )
+
+    def wake_leader(self) -> None:
+        if self._wake_leader is not None:
+            self._streams.wake(self._wake_leader)
+
+    def appended(self, entry: InFlightEntry) -> None:
+        host, state = self._host, self.reader.state
+        counters = host.counters
+        counters.append[(loop_clock.now_ns - entry.sent_ns).bit_length()] += 1
+        counters.batches[len(entry.appends).bit_length()] += 1
+        size = state.size
+        if size // INDEX_EVERY != (size - entry.size) // INDEX_EVERY:
+            self._streams.index(self.key, state.max_timestamp, state.end, size)
+        if (
+            self.writer.entries_unsaved >= host.snapshot_entries
+            or size - self._snapshot_size >= SNAPSHOT_BYTES
+        ):
+            host.spawn(self.save_snapshot())
+
+    def conflict(self) -> None:
+        self._host.counters.conflicts += 1
+
+    def refused(self, entry: InFlightEntry, fault: BaseException) -> None:
+        if isinstance(fault, StoreFull):
+            self._host.store_full(fault)
+        elif not isinstance(fault, StoreDown):  # the connection reports that
+            logger.error("append to %r refused by the store: %s", self.reader, fault)
+
+    # --- reserving offsets ---
+
+    def reserve(self, end: int) -> None:
+        reserving = self._reservation.extend(end)
+        if reserving is not self._reserving:
+            self._reserving = reserving
+            reserving.add_done_callback(self._reserved)
+
+    def _reserved(self, reserving: asyncio.Task[bool]) -> None:
+        if not reserving.cancelled():
+            self.writer.reserved(reserving.exception() or reserving.result())
+
+    async def release(self) -> None:
+        """The worker stops: reserve nothing, so that a store that restarts is seen to be intact."""
+        writer = self.writer
+        if writer.is_loaded and not writer.is_busy and self._reservation.ceiling:
+            self._reservation.loaded(0, 0)
+            await self._host.integrity.release(self.key)
+
+    def read(self, offset: int, count: int) -> None:
+        self._streams.read_on(self.key, offset, count, self.writer.entries_read)
+
+    def stream_missing(self) -> None:
+        self.gone()
+
+    def _state_read(self, state: LogState, reserved: int) -> None:
+        self.writer.state_loaded(state)
+        self._snapshot_size = state.size
+        self._reservation.loaded(reserved, state.end)
+
+    def ready(self) -> None:
+        reader = self.reader
+        if reader.epochs.current and reader.state.transactions.open:
+            self._host.transactions_left_open(self.topic, self.partition)
+
+    # --- snapshots ---
+
+    async def save_snapshot(self) -> None:
+        """Keep the state beside the log, so that what it covers is not read at the next load."""
+        state = self.reader.state
+        state.forget_producers(time.time_ns() // 1_000_000, self._host.producers_kept_ms())
+        self.writer.entries_unsaved = 0
+        self._snapshot_size = state.size
+        end, snapshot, store_id = state.end, state.snapshot(), self._host.integrity.store_id
+        key = self.key
+        try:
+            if aborted := state.transactions.unsaved():
+                await self._streams.save_aborted(key, aborted)  # first: a snapshot leaves them out
+                state.transactions.saved(aborted)
+            await self._streams.save_snapshot(key, end, snapshot, store_id)
+        except StoreFault as fault:
+            logger.warning("snapshot of %r not saved: %s", self.reader, fault)

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from moldau.broker.store import keys
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import pairs
+from moldau.broker.store.pipe import Pipe, pairs
 from moldau.broker.store.scripts import script
 
 _ADD = script("acls_add")

@@ -18,11 +18,11 @@ from moldau.broker.errors import StoreFault, StoreRefused
 from moldau.broker.placement import SLOTS
 from moldau.broker.store import keys
 from moldau.broker.store.blocking import BlockingStore
-from moldau.broker.store.cleaned import CleanPart
 from moldau.broker.store.groups import MEMBER, StoredGroup
 from moldau.broker.store.scripts import script
 from moldau.broker.store.streams import (
     START_FIELDS,
+    CleanPart,
     Entry,
     SavedStart,
     decode_entries,

@@ -15,10 +15,11 @@ from typing import Any
 
 import msgspec
 
-from moldau.broker.store import keys, resp
+from moldau.broker.store import keys
 from moldau.broker.store.pipe import Pipe, resolve, within
 from moldau.broker.store.scripts import script
 from moldau.broker.store.stream_commands import create_empty
+from moldau.broker.store.streams import CleanPart, append_command, append_prefix
 from moldau.broker.wire.batch import Buffer
 
 TIMEOUT = 30.0  # seconds for a reply: no client waits for a pass
@@ -29,31 +30,7 @@ _RENEW = script("lease_renew")
 _RELEASE = script("lease_release")
 
 
-class CleanPart(msgspec.Struct, array_like=True, frozen=True):
-    """What replaces the beginning of a log while `generation` is current.
-
-    Bytes are positions in everything ever appended to the log: an entry of the cleaned part is at
-    `end_bytes` minus what follows it there, so positions are continuous across the border.
-    """
-
-    generation: int = 0
-    end: int = 0  # offsets below it are in this part or gone; a base offset in the live stream
-    end_bytes: int = 0
-    last: int = -1  # base offset of its last entry: a reader that has seen it has seen all
-    entries: int = 0
-    max_timestamp: int = -1
-    max_timestamp_base: int = -1
-    tombstones_until: int = -1  # the latest delete horizon in it
-    previous: int = 0  # the generation it replaced
-
-
-NOTHING_CLEANED = CleanPart()
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(CleanPart).decode
-
-
-def decode_part(value: bytes | None) -> CleanPart:
-    return NOTHING_CLEANED if value is None else _decode(value)
 
 
 class Cleaned:
@@ -99,8 +76,8 @@ class Cleaned:
     ) -> bool:
         """Add an entry. False: the generation has been removed."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        prefix = resp.append_prefix(keys.clean(key, generation))
-        self._bulk.send(resp.append(prefix, base, parts, size, b""), partial(resolve, future))
+        prefix = append_prefix(keys.clean(key, generation))
+        self._bulk.send(append_command(prefix, base, parts, size, b""), partial(resolve, future))
         return await within(TIMEOUT, future) is not None
 
     async def index(

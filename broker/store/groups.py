@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 from moldau.broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused
 from moldau.broker.store import keys
-from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
-from moldau.broker.store.resp import command, pairs
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, command, pairs, resolve, within
 from moldau.broker.store.scripts import script, sha1
 
 # A group's offsets have two kinds of fields. `<topic>:<partition>` holds what is committed.

@@ -15,8 +15,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from moldau.broker.store import keys
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import pairs
+from moldau.broker.store.pipe import Pipe, pairs
 from moldau.broker.store.scripts import script
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL
 

@@ -14,8 +14,7 @@ from moldau.broker.errors import Callback, ErrorCode, KafkaError, StoreFault, St
 from moldau.broker.store import keys, native_steps, stream_commands
 from moldau.broker.store.native_library import NativeLibrary
 from moldau.broker.store.native_steps import EntriesDone, GroupReadDone, GroupSteps, read_entries
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import command, pairs
+from moldau.broker.store.pipe import Pipe, command, pairs
 
 logger = logging.getLogger("moldau.store")
 

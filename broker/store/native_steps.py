@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import command
+from moldau.broker.store.pipe import Pipe, command
 
 AT_ONCE = 128
 _SAMPLED = 8  # one entry in this many is measured: measuring all costs half as much as reading

@@ -21,8 +21,7 @@ from moldau.broker.private.stream_views import (
     StreamView,
 )
 from moldau.broker.store.native import NativeStreams, StreamGroup
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import pairs
+from moldau.broker.store.pipe import Pipe, pairs
 
 
 class NativeViews:

@@ -8,8 +8,7 @@ import msgspec
 
 from moldau.broker.security.quota_entities import Entity, Values, read_canonical
 from moldau.broker.store import keys
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import pairs
+from moldau.broker.store.pipe import Pipe, pairs
 from moldau.broker.store.scripts import script
 
 logger = logging.getLogger("moldau.store")

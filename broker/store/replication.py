@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from moldau.broker.errors import StoreFault, StoreTimeout, StoreUnavailable
-from moldau.broker.store import keys, resp
-from moldau.broker.store.pipe import Pipe
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe, command
 from moldau.broker.store.store_id import StoreIdentity
 
 logger = logging.getLogger("moldau.store")
@@ -29,15 +29,17 @@ class Replication:
 
     def __init__(self, identity: StoreIdentity, pipe: Pipe) -> None:
         self._identity = identity
+        # How many are online: with none there is nothing to wait for. An attribute, as every append
+        # looks at it.
+        self.replicas = identity.replicas
+        identity.on_replicas = self._counted
         self._pipe = pipe
         self._waiting: list[Replicated] = []  # for the next WAIT
         self._under_way: list[Replicated] = []
         self._again: asyncio.Task[None] | None = None
 
-    @property
-    def replicas(self) -> int:
-        """How many are online. With none there is nothing to wait for."""
-        return self._identity.replicas
+    def _counted(self, replicas: int) -> None:
+        self.replicas = replicas
 
     @property
     def kept_all(self) -> bool:
@@ -75,8 +77,8 @@ class Replication:
         self._under_way, self._waiting = self._waiting, []
         wanted = self._identity.replicas
         # WAIT covers what its own connection wrote last, so write something first.
-        self._pipe.send((resp.command("SET", keys.BARRIER, 1),), _ignore)
-        wait = resp.command("WAIT", wanted, WAIT_MS)
+        self._pipe.send((command("SET", keys.BARRIER, 1),), _ignore)
+        wait = command("WAIT", wanted, WAIT_MS)
         self._pipe.send((wait,), lambda reply: self._waited(wanted, reply))
 
     def _waited(self, wanted: int, reply: Any) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import hiredis
 
 from moldau.broker.errors import StoreFault, StoreRefused, StoreUnavailable
-from moldau.broker.store.resp import command
 from moldau.broker.store.store_url import Address, StoreUrl
 
 logger = logging.getLogger("moldau.store")
@@ -85,7 +84,8 @@ async def exchange(
     async with asyncio.timeout(SENTINEL_TIMEOUT):
         reader, writer = await asyncio.open_connection(*address, ssl=tls)
         try:
-            writer.write(b"".join(command(*one) for one in words))
+            # It takes any number of words.
+            writer.write(b"".join(hiredis.pack_command(one) for one in words))  # type: ignore[arg-type]
             while len(replies) < len(words):
                 data = await reader.read(1 << 16)
                 if not data:

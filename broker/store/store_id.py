@@ -54,6 +54,7 @@ class StoreIdentity:
             None  # of another server, before the last change
         )
         self.on_changed: Callable[[], None] | None = None
+        self.on_replicas: Callable[[int], None] | None = None  # how many are online now
         self._file = file
         self._pipes: list[Pipe] = []
 
@@ -103,6 +104,8 @@ class StoreIdentity:
     def _use(self, facts: ServerFacts) -> None:
         self.facts = facts
         self.replicas = len(facts.online)
+        if self.on_replicas is not None:
+            self.on_replicas(self.replicas)
 
     async def watch(self, control: Pipe) -> None:
         """Find changes under open connections and count replicas, until cancelled."""

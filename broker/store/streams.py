@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
+
 from moldau.broker.errors import Callback, StoreFault
-from moldau.broker.store import keys, resp, stream_commands
+from moldau.broker.store import keys, stream_commands
 from moldau.broker.store.aborted import AbortedTransaction, decode_aborted, encode_aborted
-from moldau.broker.store.cleaned import CleanPart, decode_part
-from moldau.broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, resolve, within
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Done, Pipe, bulk, command, resolve, within
 from moldau.broker.store.scripts import script
-from moldau.broker.wire.batch import Buffer
+from moldau.broker.wire.batch import Buffer, headers
 
 INDEX_PAGE = 512
 ABORTED_AT_ONCE = 1000
@@ -30,6 +31,32 @@ _APPEND_MARKER = script("log_append_marker")
 _LAST_ID = script("log_last_id")
 
 
+class CleanPart(msgspec.Struct, array_like=True, frozen=True):
+    """What replaces the beginning of a log while `generation` is current.
+
+    Bytes are positions in everything ever appended to the log: an entry of the cleaned part is at
+    `end_bytes` minus what follows it there, so positions are continuous across the border.
+    """
+
+    generation: int = 0
+    end: int = 0  # offsets below it are in this part or gone; a base offset in the live stream
+    end_bytes: int = 0
+    last: int = -1  # base offset of its last entry: a reader that has seen it has seen all
+    entries: int = 0
+    max_timestamp: int = -1
+    max_timestamp_base: int = -1
+    tombstones_until: int = -1  # the latest delete horizon in it
+    previous: int = 0  # the generation it replaced
+
+
+NOTHING_CLEANED = CleanPart()
+_decode_part = msgspec.msgpack.Decoder(CleanPart).decode
+
+
+def decode_part(value: bytes | None) -> CleanPart:
+    return NOTHING_CLEANED if value is None else _decode_part(value)
+
+
 class LastId(NamedTuple):
     """The largest id that a log ever had: of an entry, perhaps removed since, or set by XSETID."""
 
@@ -41,6 +68,14 @@ class Entry(NamedTuple):
     base: int
     blob: bytes
     nonce: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset after its last one."""
+        end = self.base
+        for header in headers(self.blob):
+            end = header.next_offset
+        return end
 
 
 class SavedStart(NamedTuple):
@@ -95,7 +130,7 @@ class Streams:
         done: Done,
     ) -> None:
         """Compare-and-append: `done` gets the id, None (no such log) or a StoreFault."""
-        self._bulk.send(resp.append(prefix, offset, parts, size, nonce), done, size)
+        self._bulk.send(append_command(prefix, offset, parts, size, nonce), done, size)
         if wake is not None:
             # In the same write: the leader wakes its readers even if this worker dies now.
             self._bulk.send((wake,), _ignore)
@@ -103,7 +138,7 @@ class Streams:
     def append_even_if_full(self, key: bytes, offset: int, blob: bytes, done: Done) -> None:
         """`append` a small entry, even if the store has reached its memory limit."""
         words = ("EVAL", _APPEND_MARKER, 1, key, b"%d-1" % offset, blob)
-        self._bulk.send((resp.command(*words),), done)
+        self._bulk.send((command(*words),), done)
 
     def wake(self, wake: bytes) -> None:
         """Send only the wake-up of `append`."""
@@ -123,8 +158,8 @@ class Streams:
             else:
                 done(decode_entries(first[0]) + decode_entries(reply))
 
-        self._reads.send((resp.read_back(key, offset),), first.append)
-        self._reads.send((resp.read_on(key, offset + 1, count),), second)
+        self._reads.send((read_back_command(key, offset),), first.append)
+        self._reads.send((read_on_command(key, offset + 1, count),), second)
 
     def read_on(self, key: bytes, offset: int, count: int, done: Callback[list[Entry]]) -> None:
         """Up to `count` entries that begin at the offset or after it."""
@@ -132,7 +167,7 @@ class Streams:
         def finish(reply: Any) -> None:
             done(reply if isinstance(reply, StoreFault) else decode_entries(reply))
 
-        self._reads.send((resp.read_on(key, offset, count),), finish)
+        self._reads.send((read_on_command(key, offset, count),), finish)
 
     async def last_entry(self, key: bytes) -> Entry | None:
         reply = await self._reads.ask("XREVRANGE", key, "+", "-", "COUNT", 1)
@@ -200,7 +235,7 @@ class Streams:
         def finish(reply: Any) -> None:
             done(reply if isinstance(reply, StoreFault) else read_saved_start(reply))
 
-        self._reads.send((resp.command("HMGET", keys.state(key), *START_FIELDS),), finish)
+        self._reads.send((command("HMGET", keys.state(key), *START_FIELDS),), finish)
 
     async def save_snapshot(
         self, key: bytes, offset: int, snapshot: bytes, store_id: bytes
@@ -232,7 +267,7 @@ class Streams:
     def index(self, key: bytes, max_timestamp: int, offset: int, size: int) -> None:
         """Record that up to `offset` no timestamp is above `max_timestamp`; `size` bytes so far."""
         words = ("ZADD", keys.times(key), max_timestamp, f"{offset}:{size}")
-        self._control.send((resp.command(*words),), _ignore)
+        self._control.send((command(*words),), _ignore)
 
     async def index_before(self, key: bytes, timestamp: int) -> tuple[int, int] | None:
         """The last point (offset, bytes) up to which every timestamp is below `timestamp`."""
@@ -273,7 +308,7 @@ class Streams:
             done(reply if isinstance(reply, StoreFault) else decode_aborted(reply))
 
         words = ("ZRANGEBYSCORE", keys.aborted(key), marker, "+inf", "WITHSCORES")
-        self._reads.send((resp.command(*words, "LIMIT", 0, count),), finish)
+        self._reads.send((command(*words, "LIMIT", 0, count),), finish)
 
     async def drop_aborted(self, key: bytes, first: int | str, last: int | str) -> None:
         """Remove aborted transactions whose marker lies between `first` and `last`."""
@@ -295,3 +330,48 @@ def _point(member: bytes) -> tuple[int, int]:
 
 def _ignore(reply: Any) -> None:
     """Ignore the outcome of a hint (a wake-up, an index point): losing one costs time, not data."""
+
+
+# --- the commands of the hot path, as bytes ready for the wire ---
+
+
+def append_prefix(key: bytes) -> bytes:
+    """`XADD key NOMKSTREAM` without the id and the fields: built once per partition."""
+    return b"$4\r\nXADD\r\n" + bulk(key) + b"$10\r\nNOMKSTREAM\r\n"
+
+
+def append_command(
+    prefix: bytes, offset: int, parts: list[Buffer], size: int, nonce: bytes
+) -> list[Buffer]:
+    """`XADD key NOMKSTREAM <offset>-1 b <parts concatenated> [w <nonce>]`."""
+    entry_id = b"%d-1" % offset
+    if nonce:
+        head = b"*8\r\n%b$%d\r\n%b\r\n$1\r\nb\r\n$%d\r\n" % (prefix, len(entry_id), entry_id, size)
+        return [head, *parts, b"\r\n$1\r\nw\r\n$%d\r\n%b\r\n" % (len(nonce), nonce)]
+    head = b"*6\r\n%b$%d\r\n%b\r\n$1\r\nb\r\n$%d\r\n" % (prefix, len(entry_id), entry_id, size)
+    return [head, *parts, b"\r\n"]
+
+
+def read_back_command(key: bytes, offset: int) -> bytes:
+    """`XREVRANGE key <offset>-1 - COUNT 1`: the entry that contains the offset, if any."""
+    return b"*6\r\n$9\r\nXREVRANGE\r\n%b%b$1\r\n-\r\n$5\r\nCOUNT\r\n$1\r\n1\r\n" % (
+        bulk(key),
+        bulk(b"%d-1" % offset),
+    )
+
+
+def read_on_command(key: bytes, offset: int, count: int) -> bytes:
+    """`XRANGE key <offset>-1 + COUNT n`: the entries that begin at the offset or after it."""
+    return b"*6\r\n$6\r\nXRANGE\r\n%b%b$1\r\n+\r\n$5\r\nCOUNT\r\n%b" % (
+        bulk(key),
+        bulk(b"%d-1" % offset),
+        bulk(b"%d" % count),
+    )
+
+
+def wake_command(key: bytes, partition_key: bytes) -> bytes:
+    """`XADD moldau:wake:<leader> MAXLEN ~ 1000 * k <partition's key>`."""
+    return (
+        b"*8\r\n$4\r\nXADD\r\n%b$6\r\nMAXLEN\r\n$1\r\n~\r\n$4\r\n1000\r\n$1\r\n*\r\n$1\r\nk\r\n%b"
+        % (bulk(key), bulk(partition_key))
+    )

@@ -8,8 +8,7 @@ import msgspec
 
 from moldau.broker.security.tokens import Token
 from moldau.broker.store import keys
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import pairs
+from moldau.broker.store.pipe import Pipe, pairs
 from moldau.broker.store.scripts import script
 
 _CHANGE = script("field_change")

@@ -18,8 +18,7 @@ from moldau.broker.errors import StoreFault, StoreRefused
 from moldau.broker.store import format as store_format
 from moldau.broker.store import keys
 from moldau.broker.store.change_acks import Acknowledgement, ChangeAcks
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import pairs
+from moldau.broker.store.pipe import Pipe, pairs
 from moldau.broker.store.scripts import script
 
 CHANGES_KEPT = 10_000

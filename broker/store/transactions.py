@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from moldau.broker.errors import SlotNotTaken, StoreFault, StoreRefused
 from moldau.broker.store import keys
 from moldau.broker.store.groups import GroupStore, fenced
-from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, resolve, within
-from moldau.broker.store.resp import command
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, command, resolve, within
 from moldau.broker.store.scripts import script, sha1
 
 _SAVE = script("transaction_save")

@@ -10,8 +10,7 @@ import msgspec
 
 from moldau.broker.security.accounts import Account
 from moldau.broker.store import keys
-from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.resp import pairs
+from moldau.broker.store.pipe import Pipe, pairs
 from moldau.broker.store.scripts import script
 
 SECRET = b""

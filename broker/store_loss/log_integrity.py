@@ -1,5 +1,9 @@
 """Keeps offsets unique: reservations, and the check of a log after the store has changed.
 
+A worker appends only below what it has reserved. A reservation is confirmed before anything is
+appended under it, so a store that lost its tail still has it. No offset at or above the largest
+reservation of a log was ever given out, and a new epoch can begin there.
+
 An offset names one record forever. A log that may have lost entries therefore continues above
 every offset that any client has seen, in a new leader epoch. The offsets in between are a recorded
 gap.
@@ -9,7 +13,7 @@ When the store id changes, every log is unloaded: it neither appends nor answers
 1. each worker raises the known end of its logs to the largest end it has seen, and reports that it
    has done so;
 2. a log is loaded when it is needed, and checked. It is intact if it was checked under this store
-   id before, if nothing was reserved beyond its end (`reservation.py`), or if a planned failover
+   id before, if nothing was reserved beyond its end (`Reservation`), or if a planned failover
    lost nothing;
 3. otherwise it begins a new epoch at the largest offset that is reserved or known. XSETID makes the
    store refuse every append at an older end, whoever sends it;
@@ -24,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.placement import leader_of
@@ -31,6 +36,63 @@ from moldau.broker.store.confirmation import Confirmation
 from moldau.broker.store.log_integrity import IntactCheck, KnownEnd, LogIntegrityStore, Outcome
 from moldau.broker.store.store_id import StoreIdentity
 from moldau.broker.store_loss.epochs import Epochs
+
+SECONDS_AHEAD = 10
+SHORTEST_S = 0.1  # a shorter time is too short to measure a rate
+
+
+class Reserves(Protocol):
+    @property
+    def least_reserved(self) -> int: ...
+    async def reserve(self, key: bytes, ceiling: int) -> bool: ...
+
+
+class Reservation:
+    """What one worker has reserved of a log: it may use offsets below `ceiling`.
+
+    The reservation is extended when the log reaches `extend_at`.
+    """
+
+    __slots__ = ("_at", "_end", "_extending", "_key", "_store", "ceiling", "extend_at")
+
+    def __init__(self, store: Reserves, key: bytes) -> None:
+        self._store = store
+        self._key = key
+        self._extending: asyncio.Task[bool] | None = None
+        self.loaded(0, 0)
+
+    def loaded(self, ceiling: int, end: int) -> None:
+        """The log was loaded: use what an earlier process of this worker has reserved."""
+        self.ceiling = ceiling
+        self.extend_at = ceiling - self._store.least_reserved // 2
+        self._end, self._at = end, asyncio.get_running_loop().time()
+
+    def extend(self, end: int) -> asyncio.Task[bool]:
+        """Reserve ten seconds' worth of offsets after `end`. False: load the log again."""
+        if self._extending is None:
+            loop = asyncio.get_running_loop()
+            self._extending = loop.create_task(self._extend(end, loop.time()))
+            self._extending.add_done_callback(self._extended)
+        return self._extending
+
+    def _extended(self, task: asyncio.Task[bool]) -> None:
+        self._extending = None
+        if not task.cancelled():
+            task.exception()  # whoever waits gets it; an early extension is tried again
+
+    async def _extend(self, end: int, now: float) -> bool:
+        rate = (end - self._end) / max(now - self._at, SHORTEST_S)
+        wanted = end + max(self._store.least_reserved, int(rate * SECONDS_AHEAD))
+        ceiling = self.ceiling
+        if not await self._store.reserve(self._key, wanted):
+            return False
+        if self.ceiling != ceiling:
+            return False  # the log was loaded again meanwhile
+        self.ceiling = max(wanted, ceiling)
+        self.extend_at = self.ceiling - (wanted - end) // 2
+        self._end, self._at = end, now
+        return True
+
 
 logger = logging.getLogger("moldau.log")
 

@@ -21,7 +21,8 @@ from typing import Any, cast
 
 from hiredis import Reader
 
-from moldau.broker.store import keys, resp
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import command
 from moldau.broker.wire.batch import read_header, split_batches
 from moldau.broker.wire.frame import LENGTH
 from moldau.broker.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -226,7 +227,7 @@ class CatchUpComparison(Comparison):
             while True:
                 sent_at = time.perf_counter()
                 words = ("XRANGE", key, following, "+", "COUNT", count)
-                stream.transport.write(resp.command(*words))
+                stream.transport.write(command(*words))
                 reply: Any = False
                 while reply is False:
                     reader.feed(await stream.chunk())

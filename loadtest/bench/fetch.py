@@ -13,7 +13,8 @@ from typing import cast
 
 import redis
 
-from moldau.broker.store import keys, resp
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import bulk, command
 from moldau.broker.wire.messages.fetch import FetchRequest
 from moldau.broker.wire.messages.produce import ProduceRequest
 from moldau.loadtest.bench.harness.benchmark import Advance, Benchmark, Rows
@@ -98,10 +99,10 @@ class FetchComparison(Comparison):
         """XRANGE of as many entries, from the log itself."""
         arguments = self._arguments
         stream = keys.stream(self._topic, 0, 0)
-        command = resp.command("XRANGE", stream, "-", "+", "COUNT", self._entries)
+        asked = command("XRANGE", stream, "-", "+", "COUNT", self._entries)
         reply_size = _reply_size(store_url, stream, self._entries)
         connection = (
-            lambda: FixedReplyReplayer(command, arguments.in_flight, reply_size),
+            lambda: FixedReplyReplayer(asked, arguments.in_flight, reply_size),
             store_address(store_url),
         )
         return lambda: run_load([connection] * arguments.connections, arguments.seconds)
@@ -115,8 +116,8 @@ def _reply_size(store_url: str, stream: bytes, entries: int) -> int:
     total = len(b"*%d\r\n" % len(reply))
     for entry_id, fields in reply:
         words = [word for pair in fields.items() for word in pair]
-        total += len(b"*2\r\n") + len(resp.bulk(entry_id)) + len(b"*%d\r\n" % len(words))
-        total += sum(len(resp.bulk(word)) for word in words)
+        total += len(b"*2\r\n") + len(bulk(entry_id)) + len(b"*%d\r\n" % len(words))
+        total += sum(len(bulk(word)) for word in words)
     return total
 
 

@@ -19,7 +19,7 @@ import redis
 import uvloop
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.store import resp
+from moldau.broker.store.pipe import command
 from moldau.broker.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from moldau.broker.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
@@ -178,7 +178,7 @@ class NativeRound:
 
     def _raw_writer(self, key: bytes) -> Connection:
         fields = (b"key", KEY, b"value", self._value, b"timestamp", b"%d" % self._now)
-        pipeline = resp.command("XADD", key, "*", *fields) * BATCH_RECORDS
+        pipeline = command("XADD", key, "*", *fields) * BATCH_RECORDS
         in_flight = self._arguments.in_flight
         make = partial(PipelinedXadd, pipeline, BATCH_RECORDS, in_flight, self._batches)
         return make, store_address(self._store_url)
@@ -199,7 +199,7 @@ class NativeRound:
     def _raw_reader(self, key: bytes, count: int) -> Connection:
         self._store.xgroup_create(key, "bench", "0")
         words = ("XREADGROUP", "GROUP", "bench", "reader", "COUNT", count, "STREAMS", key, ">")
-        make = partial(GroupReader, resp.command(*words), count, self._length(key))
+        make = partial(GroupReader, command(*words), count, self._length(key))
         return make, store_address(self._store_url)
 
     def _check_pending(self, fetched: list[int]) -> None:

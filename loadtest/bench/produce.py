@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from moldau.broker.store import resp
+from moldau.broker.store.pipe import command
 from moldau.broker.wire.batch import HEADER_SIZE, read_header
 from moldau.broker.wire.messages.produce import ProduceRequest
 from moldau.broker.wire.records import Record, build_batch
@@ -101,7 +101,7 @@ class ProduceComparison(Comparison):
         arguments = self._arguments
         address, keys = store_address(store_url), self._raw_keys()
         frames = [
-            resp.command("XADD", keys[number % len(keys)], "*", "b", self._batch)
+            command("XADD", keys[number % len(keys)], "*", "b", self._batch)
             for number in range(arguments.connections)
         ]
         connections = [

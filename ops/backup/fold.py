@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from moldau.broker.log.state.log_state import LogState
-from moldau.broker.store.cleaned import CleanPart
-from moldau.broker.store.streams import Entry
+from moldau.broker.store.streams import CleanPart, Entry
 from moldau.broker.store_loss.epochs import Epochs
 from moldau.broker.wire.batch import CONTROL, BatchHeader, checksum, split_batches
 from moldau.broker.wire.batch import read_header as header_of

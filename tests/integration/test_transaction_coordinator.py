@@ -197,7 +197,7 @@ async def test_a_full_store(server: RedisServer, raw: redis.Redis) -> None:
 
 async def test_a_decision_waits_for_the_replicas_of_the_store(server: RedisServer) -> None:
     async with txn_shell(server) as own:
-        own.replication.online = 1
+        own.replication.replicas = 1
         producer = await own.init(NAME)
         await own.add(NAME, producer)
         assert own.replication.waiting == []  # only decisions do
@@ -218,7 +218,7 @@ async def test_replicas_that_do_not_get_it(
 ) -> None:
     monkeypatch.setattr(transaction_coordinator, "REPLICATED_WITHIN_S", 0.05)
     async with txn_shell(server) as own:
-        own.replication.online = 1
+        own.replication.replicas = 1
         producer = await own.init(NAME)
         await own.add(NAME, producer)
         assert (await own.end(NAME, producer)).error == NOT_AVAILABLE

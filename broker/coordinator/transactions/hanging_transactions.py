@@ -17,7 +17,7 @@ from moldau.broker.coordinator.peers import Links, StoreView
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.writing.markers import ADMINISTRATORS, Marker
+from moldau.broker.log.writing.append import ADMINISTRATORS, Marker
 from moldau.broker.txn.record import TxnPartition, TxnView
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.messages.describe_transactions import (

@@ -31,7 +31,7 @@ from moldau.broker.coordinator.peers import (
 )
 from moldau.broker.errors import ErrorCode, StoreFault, code_for, coordinator_code_for
 from moldau.broker.log.log import Log
-from moldau.broker.log.writing.markers import Marker
+from moldau.broker.log.writing.append import Marker
 from moldau.broker.placement import leader_of
 from moldau.broker.topics.topics import Topic
 from moldau.broker.txn.effects import WriteMarkers

@@ -16,12 +16,11 @@ from typing import NamedTuple, TypeVar
 
 from moldau.broker.errors import MoldauError
 from moldau.broker.log.keeping.cleaning import AbortedBatches, KeyMap, clean
-from moldau.broker.log.reading.entries import end_of
 from moldau.broker.log.reading.reader import Layout, LogMoved, LogReader
 from moldau.broker.log.reading.timestamps import LogPosition
 from moldau.broker.settings.kafka import TopicConfig
-from moldau.broker.store.cleaned import Cleaned, CleanPart
-from moldau.broker.store.streams import Entry
+from moldau.broker.store.cleaned import Cleaned
+from moldau.broker.store.streams import CleanPart, Entry
 from moldau.broker.wire.batch import (
     DELETE_HORIZON,
     Buffer,
@@ -103,7 +102,7 @@ class CleaningPass:
                     continue
                 if entry.base <= first:
                     # Not even the first one fits: every pass has to make progress.
-                    keys = KeyMap(end_of(entry) - entry.base)
+                    keys = KeyMap(entry.end - entry.base)
                     await self._note_entry(keys, entry, plan.note_to)
                 else:
                     end = min(end, entry.base)

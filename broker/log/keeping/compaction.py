@@ -34,7 +34,6 @@ from moldau.broker.log.keeping.cleaning_pass import LEASE_MS, CleaningPass, Pass
 from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.log.reading.committed import CommittedReader
-from moldau.broker.log.reading.entries import end_of
 from moldau.broker.log.reading.reader import LogMoved, LogReader
 from moldau.broker.log.reading.timestamps import LogPosition, position_before_time
 from moldau.broker.settings.kafka import TopicConfig
@@ -118,7 +117,7 @@ class Compaction:
             return dirty, dirty.offset
         whole = LogPosition(last.base, max(log.state.size - len(last.blob), dirty.size))
         if config.min_compaction_lag_ms <= 0:
-            return whole, end_of(last)
+            return whole, last.end
         newest_cleaned = now_ms - config.min_compaction_lag_ms
         end = max(dirty, await position_before_time(self._streams, log, newest_cleaned + 1))
         async with aclosing(log.scan(end.offset)) as entries:
@@ -126,9 +125,9 @@ class Compaction:
                 newest = max(header.max_timestamp for header in headers(entry.blob))
                 if entry.base >= last.base or newest > newest_cleaned:
                     break
-                following = log.epochs.skip_gap(end_of(entry))
+                following = log.epochs.skip_gap(entry.end)
                 end = LogPosition(following, end.size + len(entry.blob))
-        return (whole, end_of(last)) if end.offset >= last.base else (end, end.offset)
+        return (whole, last.end) if end.offset >= last.base else (end, end.offset)
 
     async def _first_timestamp(self, log: LogReader, offset: int) -> int:
         async with aclosing(log.scan(offset)) as entries:

@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.keeping.archived import Archived
-from moldau.broker.log.reading.entries import end_of
 from moldau.broker.log.reading.reader import Layout, LogMoved, LogReader
 from moldau.broker.log.reading.timestamps import (
     LogPosition,
@@ -138,7 +137,7 @@ class Retention:
                 too_old = oldest_kept_ms is not None and NO_TIMESTAMP < newest < oldest_kept_ms
                 if too_old or position <= surplus_until:
                     # At a gap, its beginning: a consumer that has read up to there stays in range.
-                    first = LogPosition(end_of(entry), position)
+                    first = LogPosition(entry.end, position)
                 elif newest > NO_TIMESTAMP or oldest_kept_ms is None:
                     break
         return first
@@ -152,7 +151,7 @@ class Retention:
                     edge = place
         async with aclosing(log.scan(edge.offset)) as entries:
             async for entry in entries:
-                end = end_of(entry)
+                end = entry.end
                 if end > offset:
                     break
                 edge = LogPosition(end, edge.size + len(entry.blob))
@@ -225,7 +224,7 @@ class Retention:
                 return 0
             # The last one stays until all of them go: it shows readers that nothing is missing.
             first = entries[0].base
-            if end_of(entries[0]) <= start:
+            if entries[0].end <= start:
                 first = min(start, log.clean.last)
         removed = await self._streams.trim(key, first)
         await forget_positions(self._streams, key, start)

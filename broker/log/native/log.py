@@ -22,8 +22,8 @@ from moldau.broker.log.native.group_assignments import GroupAssignments
 from moldau.broker.log.native.reader_selection import ReaderSelection
 from moldau.broker.log.native.stream_reader import StreamReader
 from moldau.broker.log.native.view import NativeView, ViewHost
-from moldau.broker.log.writing.acks import acknowledge, too_few
 from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.append_queue import acknowledge, too_few
 from moldau.broker.log.writing.failed_batches import FailedBatches
 from moldau.broker.private.table import Counts
 from moldau.broker.settings.kafka import TopicConfig

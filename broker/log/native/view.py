@@ -13,9 +13,8 @@ from typing import Any, Protocol
 
 from moldau.broker.errors import Callback, StoreFault, StoreFull, StoreRefused
 from moldau.broker.log.callbacks import Completion, await_callback
-from moldau.broker.log.log import topic_gone
+from moldau.broker.log.log import Waiters, topic_gone
 from moldau.broker.log.native.ids import Numbering, Run, parse_mark
-from moldau.broker.log.reading.waiters import Waiters
 from moldau.broker.store.native import Bounds, NativeStreams, RawEntries
 from moldau.broker.store.stream_ids import Id, parse, too_large
 from moldau.broker.store.streams import Streams

@@ -14,22 +14,22 @@ the log lies, and starts over.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 from moldau.broker.errors import MoldauError, StoreFault, StoreRefused
 from moldau.broker.log.callbacks import await_callback
 from moldau.broker.log.log import ReadDone, topic_gone
-from moldau.broker.log.reading.entries import cut_parts, end_of
-from moldau.broker.log.reading.read_ahead import (
+from moldau.broker.log.reading.store_read import (
     CURSORS_OF_A_LOG,
     MAX_ENTRIES_PER_READ,
+    NO_END,
     Cursor,
     ReadAhead,
+    StoreRead,
+    fitting,
 )
-from moldau.broker.log.reading.store_read import NO_END, StoreRead, fitting
-from moldau.broker.log.reading.tail import Tail
 from moldau.broker.log.reading.unpacking import Unpacking
-from moldau.broker.log.state.view import LogView
+from moldau.broker.log.state.view import LogView, Tail
 from moldau.broker.store.streams import Entry, SavedStart, Streams
 from moldau.broker.store_loss.epochs import Epochs
 from moldau.broker.wire.batch import Buffer, CorruptBatch, cut, find_batch
@@ -119,7 +119,7 @@ class LogReader(LogView):
             # What was lost is not served from memory either.
             self.tail.clear()
             self.drop_cursors()
-            if self.on_epoch is not None:
+            if epochs.current and self.on_epoch is not None:
                 self.on_epoch()
 
     def drop_cursors(self) -> None:
@@ -153,7 +153,7 @@ class LogReader(LogView):
         if end is None:
             end = self.end
         while entry is not None and entry.base < end:
-            for part in entry.parts if entry.end <= end else cut_parts(entry.parts, end):
+            for part in entry.parts if entry.end <= end else _cut_parts(entry.parts, end):
                 begin = 0
                 if not out and offset > entry.base:
                     begin = find_batch(part, offset)
@@ -218,7 +218,7 @@ class LogReader(LogView):
                 while True:
                     for entry in entries:
                         # If the offset is in a gap, the entry below it ends before it.
-                        if entry.base >= offset or end_of(entry) > offset:
+                        if entry.base >= offset or entry.end > offset:
                             yield entry
                     if not entries:
                         await self._moved(layout)
@@ -236,7 +236,7 @@ class LogReader(LogView):
         while entries:
             for entry in entries:
                 yield entry
-            following = self.epochs.skip_gap(end_of(entries[-1]))
+            following = self.epochs.skip_gap(entries[-1].end)
             if following >= end:
                 return
             entries = await self._streams.first_entries(self.key, following, _next_count(entries))
@@ -260,3 +260,13 @@ def _first_count(found: LogReader, offset: int) -> int:
 def _next_count(entries: list[Entry]) -> int:
     average = max(sum(len(entry.blob) for entry in entries) // len(entries), 1)
     return max(min(SCAN_BYTES // average, len(entries) * 4, MAX_ENTRIES_PER_READ), 1)
+
+
+def _cut_parts(parts: tuple[Buffer, ...], end: int) -> Iterator[Buffer]:
+    """What of an entry's parts lies before `end`, the edge of a batch."""
+    for part in parts:
+        stop = find_batch(part, end)
+        if stop:
+            yield part if stop == len(part) else memoryview(part)[:stop]
+        if stop < len(part):
+            return

@@ -1,16 +1,27 @@
-"""Loading a log: its snapshot, the entries after it, and the check that nothing is missing."""
+"""Reading a log from the store where it is not known: its snapshot, the entries after it, the check
+that nothing is missing, and what became of an entry whose connection was lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.broker.log.reading.entries import end_of
+from moldau.broker.errors import StoreFault
 from moldau.broker.log.reading.reader import LogReader
 from moldau.broker.log.state.log_state import LogState
 from moldau.broker.store.log_integrity import IntactCheck, KnownEnd, Outcome
+from moldau.broker.store.pipe import resolve, within
+from moldau.broker.store.replication import NEVER, Replication
 from moldau.broker.store.streams import INDEX_PAGE, LastId, SavedState, Streams
 from moldau.broker.store_loss.log_integrity import LogIntegrity
+
+if TYPE_CHECKING:
+    from moldau.broker.log.writing.append_queue import InFlightEntry
+    from moldau.broker.log.writing.writer import PartitionWriter
 
 logger = logging.getLogger("moldau.log")
 
@@ -18,6 +29,100 @@ MAX_ENTRIES_PER_READ = 64
 MAX_BYTES_PER_READ = 4 << 20  # about: of the store's memory and ours, for each log that reads
 CHANGED_AGAIN_S = 0.01
 NO_LIMIT = 1 << 63
+REPLICATED_WITHIN_S = 5.0
+RETRY_S = 0.25  # the store is up and refuses to answer: it is loading its file, say
+
+
+class LoadingHost(Protocol):
+    """What loading needs of its worker."""
+
+    streams: Streams
+    integrity: LogIntegrity
+    replication: Replication
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+class Loader:
+    """Runs those effects of a writer that read the log. `on_read` gets the state, and up to where
+    this worker may append."""
+
+    def __init__(
+        self,
+        host: LoadingHost,
+        reader: LogReader,
+        writer: PartitionWriter,
+        on_read: Callable[[LogState, int], None],
+    ) -> None:
+        self._host = host
+        self._streams = host.streams
+        self._reader = reader
+        self._writer = writer
+        self._on_read = on_read
+
+    def load(self) -> None:
+        self._host.spawn(self._load())
+
+    async def _load(self) -> None:
+        try:
+            while await self._load_state() != self._host.integrity.store_id:
+                pass
+        except Exception as fault:
+            if not isinstance(fault, StoreFault):
+                logger.exception("log %r cannot be read", self._reader)
+            self._writer.load_failed(fault)
+        else:
+            self._writer.loaded()
+
+    async def _load_state(self) -> bytes:
+        """Read the log from its snapshot on and check that it is intact; returns the store id for
+        which that holds.
+
+        Nothing else may change the state meanwhile.
+        """
+        integrity, writer, replication = self._host.integrity, self._writer, self._host.replication
+        store_id = integrity.store_id
+        loading = Loading(self._streams, integrity, self._reader, writer.unchecked_known_end)
+        state, reserved = await loading.run()
+        if replication.replicas and await _await_replicated(replication) == NEVER:
+            return store_id
+        if integrity.store_id == store_id and not writer.is_gone:
+            self._on_read(state, reserved)
+        return store_id
+
+    def find(self, entry: InFlightEntry) -> None:
+        self._host.spawn(self._find(entry))
+
+    async def _find(self, entry: InFlightEntry) -> None:
+        while self._writer.is_resolving(entry):
+            await self._streams.wait_up()
+            try:
+                entries = await self._streams.first_entries(self._reader.key, entry.base, 1)
+            except StoreFault as fault:
+                await self._still_unknown(fault)
+            else:
+                self._writer.found(entry, entries[0] if entries else None)
+                return
+
+    def recover(self, entry: InFlightEntry) -> None:
+        self._host.spawn(self._recover(entry))
+
+    async def _recover(self, entry: InFlightEntry) -> None:
+        while self._writer.is_recovering(entry):
+            await self._streams.wait_up()
+            try:
+                store_id = await self._load_state()
+                entries = await self._streams.first_entries(self._reader.key, entry.base, 1)
+            except StoreFault as fault:
+                await self._still_unknown(fault)
+            else:
+                if store_id == self._host.integrity.store_id:
+                    self._writer.recovered(entry, entries[0] if entries else None)
+                    return
+
+    async def _still_unknown(self, fault: StoreFault) -> None:
+        logger.warning("append to %r: outcome still unknown: %s", self._reader, fault)
+        await asyncio.sleep(RETRY_S)
 
 
 class Loading:
@@ -92,7 +197,7 @@ class Loading:
         last_id, last, state = await asyncio.gather(
             self._streams.last_id(key), self._streams.last_entry(key), self._fold(saved)
         )
-        end = max(end_of(last) if last is not None else 0, self._reader.epochs.start)
+        end = max(last.end if last is not None else 0, self._reader.epochs.start)
         # Unless the last entry was removed: then only the snapshot knows where it ended.
         if state.end > end >= last_id.end:
             logger.warning("%r: its snapshot is beyond its end %d", self._reader, end)
@@ -137,3 +242,11 @@ async def drop_positions_from(streams: Streams, key: bytes, offset: int) -> None
             break
         page += 1
     await streams.drop_index(key, lost)
+
+
+async def _await_replicated(replication: Replication) -> int:
+    """How many replicas have everything. One that hangs must not stop this forever."""
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    replication.when_replicated(partial(resolve, future))
+    reached: int = await within(REPLICATED_WITHIN_S, future)
+    return reached

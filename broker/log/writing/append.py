@@ -1,26 +1,26 @@
-"""A batch to be appended, and the entry in flight that carries it. Pure: no I/O."""
+"""What is appended to a log: batches of producers, and markers. Pure: no I/O.
+
+A marker is the control batch that ends a transaction. It carries the number of its transaction, and
+is appended unless the log has a marker of that number, or of a later one, of the same producer: so
+it may be sent any number of times, through any worker. An administrator's marker
+(`kafka-transactions.sh abort`) has no number: it ends whatever the producer has open, and is left
+out if nothing is. It must not be of an older epoch.
+"""
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from itertools import count
+from typing import NamedTuple
 
 import msgspec
 
-from moldau.broker.log.state.log_state import Producer, TransactionStep
-from moldau.broker.store.streams import Entry
-from moldau.broker.wire.batch import BatchHeader, Buffer, set_base_offset
-from moldau.broker.wire.control import EndMarker
+from moldau.broker.errors import ErrorCode, KafkaError
+from moldau.broker.log.callbacks import Completion
+from moldau.broker.log.state.log_state import LogState, Producer
+from moldau.broker.wire.batch import BatchHeader, read_header
+from moldau.broker.wire.control import EndMarker, build_end_marker
 
-JOIN_LIMIT = 1 << 14  # smaller entries are kept in one piece
-
-# Entries with a batch that is not idempotent carry a nonce: without one, two workers' identical
-# batches could not be distinguished after a lost connection.
-_writer = os.urandom(6)
-_appends = count()
-
-
+ADMINISTRATORS = -1  # as a number
 NO_REPLICAS = -1  # acks=1: no replica is waited for
 
 
@@ -61,55 +61,56 @@ class Append(ABC):
     def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None: ...
 
 
-class InFlightEntry(msgspec.Struct, eq=False):
-    """The entry that is being appended."""
+class Marker(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    number: int
+    commit: bool
 
-    base: int
-    end: int
-    epoch: int = 0
-    size: int = 0
-    max_timestamp: int = -1
-    max_timestamp_base: int = -1
-    nonce: bytes = b""
-    sent_ns: int = 0
-    sent_again: bool = False  # the same bytes twice: the store takes one of them
-    even_if_full: bool = False  # only markers, which a full store has to take
-    parts: list[Buffer] = []
-    appends: list[Append] = []
-    producers: dict[int, Producer] = {}
-    steps: tuple[TransactionStep, ...] = ()
 
-    def begins_transaction(self, producer_id: int) -> None:
-        """The batch that is added next opens a transaction."""
-        self.steps += (TransactionStep(producer_id, self.end, self.size),)
+class MarkerAppend(Append):
+    """A marker in the queue of a log. Waits for all replicas: a commit that was announced must not
+    turn into an abort after a failover."""
 
-    def ends_transaction(self, producer_id: int, marker: EndMarker) -> None:
-        """The marker that is added next ends a transaction."""
-        self.steps += (TransactionStep(producer_id, self.end, self.size, marker),)
+    __slots__ = ("_done", "_now_ms", "end", "marker")
 
-    def add(self, append: Append, producer: Producer | None) -> None:
-        header = append.header
-        set_base_offset(append.batch, self.end, self.epoch)
-        append.base_offset = self.end
-        if producer is not None:
-            self.producers[header.producer_id] = producer
-        elif not self.nonce:
-            self.nonce = b"%b%x" % (_writer, next(_appends))
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.max_timestamp_base = self.end
-        self.end += header.last_offset_delta + 1
-        self.size += len(append.batch)
-        self.parts.append(append.batch)
-        self.appends.append(append)
+    def __init__(self, marker: Marker, now_ms: int, done: Completion) -> None:
+        self.marker = marker
+        self._now_ms = now_ms
+        self._done = done
+        self._build(max(marker.number, 0))
+        super().__init__(self.batch, read_header(self.batch), replicas=0)
 
-    def seal(self) -> None:
-        """Nothing more is added: join the parts if they are small."""
-        if len(self.parts) > 1 and self.size <= JOIN_LIMIT:
-            self.parts = [b"".join(self.parts)]
+    def _build(self, number: int) -> None:
+        producer_id, epoch, _, commit = self.marker
+        self.end = EndMarker(commit, number)
+        self.batch = build_end_marker(producer_id, epoch, self.end, self._now_ms)
 
-    def matches(self, entry: Entry) -> bool:
-        """Is this what we sent?"""
-        if entry.base != self.base or entry.nonce != self.nonce:
-            return False
-        return entry.blob == b"".join(self.parts)
+    def is_needed(self, state: LogState, ahead: dict[int, Producer]) -> bool:
+        """`ahead`: producers of the entry it would be in, if there is any before it."""
+        marker = self.marker
+        if marker.number != ADMINISTRATORS:
+            return state.awaits(marker.producer_id, marker.number, ahead)
+        known = ahead.get(marker.producer_id) or state.producers.get(marker.producer_id)
+        return known is not None and known.open_from >= 0
+
+    def refusal(self, state: LogState, ahead: dict[int, Producer]) -> KafkaError | None:
+        """An administrator who means an older epoch has seen another transaction."""
+        producer_id, epoch, number, _ = self.marker
+        known = ahead.get(producer_id) or state.producers.get(producer_id)
+        if number != ADMINISTRATORS or known is None or epoch >= known.epoch:
+            return None
+        text = f"producer {producer_id} has epoch {known.epoch}, not {epoch}"
+        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
+
+    def number_it(self, state: LogState, ahead: dict[int, Producer]) -> None:
+        """An administrator's marker gets the number of the producer's last ended transaction, so
+        that it does not keep out the marker that the coordinator may still send."""
+        marker = self.marker
+        if marker.number == ADMINISTRATORS:
+            known = ahead.get(marker.producer_id) or state.producers.get(marker.producer_id)
+            self._build(0 if known is None else known.ended)
+            self.header = read_header(self.batch)
+
+    def done(self, error: BaseException | None, base_offset: int, timestamp: int) -> None:
+        self._done(error)

@@ -1,24 +1,112 @@
-"""The queue of batches that wait to be appended, and the choice of the next entry. Pure.
+"""From the queue of batches to an entry, and to their acknowledgement. Pure.
 
 A batch is checked when its turn comes, against the state of the log and the batches gathered before
 it: duplicates are acknowledged, invalid batches refused. A transactional batch whose producer has
 no transaction open here leaves the queue, with every later batch of the same producer, until their
 coordinator has named the transaction (verification.py).
+
+What is in the log is acknowledged at once, or when the store's replicas have it.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count
+from typing import Protocol
+
+import msgspec
 
 from moldau.broker.errors import ErrorCode, KafkaError, code_for
-from moldau.broker.log.state.log_state import Duplicate, LogState, Producer
-from moldau.broker.log.writing.append import Append, InFlightEntry
+from moldau.broker.log.state.log_state import Duplicate, LogState, Producer, TransactionStep
+from moldau.broker.log.writing.append import NO_REPLICAS, Append, MarkerAppend
 from moldau.broker.log.writing.failed_batches import SENT_AGAIN, FailedBatches
-from moldau.broker.log.writing.markers import MarkerAppend
-from moldau.broker.wire.batch import CONTROL, NO_PRODUCER_ID, TRANSACTIONAL, BatchHeader
+from moldau.broker.store.replication import NEVER
+from moldau.broker.store.streams import Entry
+from moldau.broker.wire.batch import (
+    CONTROL,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    set_base_offset,
+)
+from moldau.broker.wire.control import EndMarker
 
 ENTRY_LIMIT = 1 << 20  # bytes gathered into one entry
+JOIN_LIMIT = 1 << 14  # smaller entries are kept in one piece
+
+# Entries with a batch that is not idempotent carry a nonce: without one, two workers' identical
+# batches could not be distinguished after a lost connection.
+_writer = os.urandom(6)
+_appends = count()
+
+
+class Replicas(Protocol):
+    """The replicas of the store."""
+
+    @property
+    def replicas(self) -> int:
+        """How many are online."""
+
+    def when_replicated(self, done: Callable[[int], None]) -> None:
+        """Call `done` with how many have everything that is written now, or with NEVER."""
+
+
+class InFlightEntry(msgspec.Struct, eq=False):
+    """The entry that is being appended."""
+
+    base: int
+    end: int
+    epoch: int = 0
+    size: int = 0
+    max_timestamp: int = -1
+    max_timestamp_base: int = -1
+    nonce: bytes = b""
+    sent_ns: int = 0
+    sent_again: bool = False  # the same bytes twice: the store takes one of them
+    even_if_full: bool = False  # only markers, which a full store has to take
+    parts: list[Buffer] = []
+    appends: list[Append] = []
+    producers: dict[int, Producer] = {}
+    steps: tuple[TransactionStep, ...] = ()
+
+    def begins_transaction(self, producer_id: int) -> None:
+        """The batch that is added next opens a transaction."""
+        self.steps += (TransactionStep(producer_id, self.end, self.size),)
+
+    def ends_transaction(self, producer_id: int, marker: EndMarker) -> None:
+        """The marker that is added next ends a transaction."""
+        self.steps += (TransactionStep(producer_id, self.end, self.size, marker),)
+
+    def add(self, append: Append, producer: Producer | None) -> None:
+        header = append.header
+        set_base_offset(append.batch, self.end, self.epoch)
+        append.base_offset = self.end
+        if producer is not None:
+            self.producers[header.producer_id] = producer
+        elif not self.nonce:
+            self.nonce = b"%b%x" % (_writer, next(_appends))
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_base = self.end
+        self.end += header.last_offset_delta + 1
+        self.size += len(append.batch)
+        self.parts.append(append.batch)
+        self.appends.append(append)
+
+    def seal(self) -> None:
+        """Nothing more is added: join the parts if they are small."""
+        if len(self.parts) > 1 and self.size <= JOIN_LIMIT:
+            self.parts = [b"".join(self.parts)]
+
+    def matches(self, entry: Entry) -> bool:
+        """Is this what we sent?"""
+        if entry.base != self.base or entry.nonce != self.nonce:
+            return False
+        return entry.blob == b"".join(self.parts)
 
 
 class AppendQueue:
@@ -200,3 +288,68 @@ def _check_first(append: Append, state: LogState, ahead: dict[int, Producer]) ->
             f"producer {header.producer_id} is not known here and begins with sequence "
             f"{header.base_sequence}",
         )
+
+
+def too_few(append: Append, online: int) -> KafkaError | None:
+    """The refusal of a batch that needs more replicas than are online."""
+    if append.replicas <= online:
+        return None
+    wanted = append.replicas
+    text = f"min.insync.replicas wants {wanted} replicas of the store, there are {online}"
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+
+
+def acknowledge(
+    replication: Replicas,
+    appends: Sequence[Append],
+    failed: Callable[[BatchHeader], None],
+    *,
+    at: tuple[int, int] | None = None,
+    shown: Callable[[int], None] | None = None,
+) -> None:
+    """Complete batches that are in the log.
+
+    acks=1 is answered at once, and acks=all if the store has no replicas; otherwise once every
+    replica that is online has the batch. `at`: its offset and timestamp, if it was in the log
+    before. `failed` is called for each batch that its client will send again, `shown` with how many
+    replicas have them.
+    """
+    online = replication.replicas
+    waiting: list[Append] = []
+    for append in appends:
+        if append.replicas != NO_REPLICAS and (online or append.replicas):
+            waiting.append(append)
+        elif at is None:
+            append.done(None, append.base_offset, append.header.max_timestamp)
+        else:
+            append.done(None, *at)
+    if waiting or shown is not None:
+        replication.when_replicated(partial(_replicated, waiting, failed, at, shown))
+
+
+def _replicated(
+    waiting: list[Append],
+    failed: Callable[[BatchHeader], None],
+    at: tuple[int, int] | None,
+    shown: Callable[[int], None] | None,
+    reached: int,
+) -> None:
+    for append in waiting:
+        fault = shortage(append, reached)
+        if fault is not None:
+            failed(append.header)
+        append.done(fault, *(at or (append.base_offset, append.header.max_timestamp)))
+    if shown is not None:
+        shown(reached)
+
+
+def shortage(append: Append, reached: int) -> KafkaError | None:
+    """The error for a batch that `reached` replicas have; None if these are enough."""
+    if reached == NEVER:
+        # The batch may be in the log that is left. Clients read only this code as "perhaps".
+        text = "the store was exchanged before its replicas had it"
+    elif reached < append.replicas:
+        text = f"{reached} of {append.replicas} replicas of the store have it"
+    else:
+        return None
+    return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from functools import partial
+from typing import Protocol
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.log.callbacks import Completion
-from moldau.broker.log.log import topic_gone
-from moldau.broker.log.reading.tail import CachedEntry
-from moldau.broker.log.reading.waiters import Waiters
+from moldau.broker.log.log import Waiters, topic_gone
 from moldau.broker.log.state.loading import entries_per_read
 from moldau.broker.log.state.log_state import LogState
-from moldau.broker.log.state.view import LogView
-from moldau.broker.log.writing.acks import Replicas
-from moldau.broker.log.writing.effects import Effects
+from moldau.broker.log.state.view import CachedEntry, LogView
+from moldau.broker.log.writing.append_queue import InFlightEntry, Replicas
 from moldau.broker.log.writing.phases import NOT_LOADED, Phase
 from moldau.broker.store.log_integrity import KnownEnd
 from moldau.broker.store.replication import NEVER
@@ -29,6 +27,56 @@ from moldau.broker.wire.batch import CorruptBatch
 logger = logging.getLogger("moldau.log")
 
 ENTRY_OVERHEAD = 256  # what a cached entry costs beside its bytes
+
+
+class Reserved(Protocol):
+    """Offsets that this worker may use: see store_loss/log_integrity.py."""
+
+    ceiling: int
+    extend_at: int
+
+
+class Effects(Protocol):
+    """What the machine asks of its shell, and the event that answers it."""
+
+    def end_turn(self) -> object:
+        """At the end of this turn of the event loop: `turn_ended`."""
+
+    def send(self, entry: InFlightEntry) -> None:
+        """Append an entry at its base offset: `replied`."""
+
+    def read(self, offset: int, count: int) -> None:
+        """Read entries: `entries_read`."""
+
+    def load(self) -> None:
+        """Load the log: `state_loaded`, then `loaded`; or `load_failed`."""
+
+    def reserve(self, end: int) -> None:
+        """Reserve offsets beyond `end`: `reserved`."""
+
+    def find(self, entry: InFlightEntry) -> None:
+        """Read what stands at its place, as soon as the store answers: `found`."""
+
+    def recover(self, entry: InFlightEntry) -> None:
+        """Load the log, then read what stands at its place: `state_loaded`, `recovered`."""
+
+    def appended(self, entry: InFlightEntry) -> None:
+        """An entry of ours is in the log and in its state."""
+
+    def conflict(self) -> None:
+        """Another worker has appended first."""
+
+    def refused(self, entry: InFlightEntry, fault: BaseException) -> None:
+        """The store has refused an entry for a reason of its own."""
+
+    def wake_leader(self) -> None:
+        """Notify the leader of an append; the notice that went with it may be lost."""
+
+    def stream_missing(self) -> None:
+        """The log has no stream, so its topic was deleted: `gone`."""
+
+    def ready(self) -> None:
+        """The log has been loaded."""
 
 
 class LogFollower(ABC):
@@ -59,6 +107,10 @@ class LogFollower(ABC):
     @property
     def is_loaded(self) -> bool:
         return self.phase not in NOT_LOADED
+
+    @property
+    def is_gone(self) -> bool:
+        return self.phase is Phase.GONE
 
     # --- what the other half does ---
 

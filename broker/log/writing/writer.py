@@ -13,7 +13,7 @@ store refuses it then; a duplicate that was found stays one. Only a refusal that
 might overturn (OUT_OF_ORDER_SEQUENCE_NUMBER) waits until the writer has caught up.
 
 Events are methods; the machine asks for I/O by calling `Effects`, which its shell implements
-(shell.py). Plain calls, because each Produce request makes several.
+(log/partition.py). Plain calls, because each Produce request makes several.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from functools import partial
 from typing import Any
 
 from moldau.broker.errors import StoreDown, StoreFault, StoreFull, StoreRefused
-from moldau.broker.log.log import topic_gone
-from moldau.broker.log.reading.tail import CachedEntry
-from moldau.broker.log.reading.waiters import Waiters
-from moldau.broker.log.state.view import LogView
-from moldau.broker.log.writing.acks import Replicas, acknowledge, too_few
-from moldau.broker.log.writing.append import Append, InFlightEntry
-from moldau.broker.log.writing.append_queue import AppendQueue
-from moldau.broker.log.writing.effects import Effects, Reserved
-from moldau.broker.log.writing.follower import ENTRY_OVERHEAD, LogFollower
+from moldau.broker.log.log import Waiters, topic_gone
+from moldau.broker.log.state.view import CachedEntry, LogView
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.append_queue import (
+    AppendQueue,
+    InFlightEntry,
+    Replicas,
+    acknowledge,
+    too_few,
+)
+from moldau.broker.log.writing.follower import ENTRY_OVERHEAD, Effects, LogFollower, Reserved
 from moldau.broker.log.writing.phases import Phase
 from moldau.broker.log.writing.verification import PendingVerification, Verifies
 from moldau.broker.store.streams import Entry

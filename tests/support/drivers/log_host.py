@@ -14,9 +14,9 @@ from moldau.broker.errors import ErrorCode, StoreFull
 from moldau.broker.log.keeping.archived import Archived
 from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.reading.read_ahead import ReadAhead
-from moldau.broker.log.reading.tail import TailCache
+from moldau.broker.log.reading.store_read import ReadAhead
 from moldau.broker.log.reading.unpacking import Unpacking
+from moldau.broker.log.state.view import TailCache
 from moldau.broker.log.writing.append import Append, Participation
 from moldau.broker.log.writing.verification import Verified
 from moldau.broker.metrics.log_counters import LogCounters

@@ -18,11 +18,11 @@ from moldau.broker.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from moldau.broker.log.reading.tail import TailCache
-from moldau.broker.log.reading.waiters import Waiters
+from moldau.broker.log.log import Waiters
 from moldau.broker.log.state.log_state import LogState
-from moldau.broker.log.state.view import LogView
-from moldau.broker.log.writing.append import Append, InFlightEntry
+from moldau.broker.log.state.view import LogView, TailCache
+from moldau.broker.log.writing.append import Append
+from moldau.broker.log.writing.append_queue import InFlightEntry
 from moldau.broker.log.writing.phases import Phase
 from moldau.broker.log.writing.writer import PartitionWriter
 from moldau.broker.store.replication import NEVER

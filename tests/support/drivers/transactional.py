@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from moldau.broker.errors import ErrorCode
 from moldau.broker.log.callbacks import Completion, await_callback
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.writing.append import Participation
-from moldau.broker.log.writing.markers import Marker
+from moldau.broker.log.writing.append import Marker, Participation
 from moldau.broker.log.writing.verification import Verified
 from moldau.broker.wire.batch import TRANSACTIONAL
 from moldau.broker.wire.records import Record, build_batch

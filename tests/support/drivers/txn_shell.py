@@ -57,12 +57,8 @@ class FakeReplication(Replication):
     """Replicas of a store, which have what was written when the test says so."""
 
     def __init__(self) -> None:
-        self.online = 0
+        self.replicas = 0
         self.waiting: list[Replicated] = []
-
-    @property
-    def replicas(self) -> int:
-        return self.online
 
     @property
     def kept_all(self) -> bool:

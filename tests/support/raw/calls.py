@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from moldau.broker.store import keys
-from moldau.broker.store.cleaned import CleanPart, decode_part
+from moldau.broker.store.streams import CleanPart, decode_part
 from moldau.broker.wire.batch import headers, read_header
 from moldau.broker.wire.messages.create_topics import (
     CreatableTopic,

@@ -17,7 +17,7 @@ from moldau.broker.coordinator.transactions import markers as markers_module
 from moldau.broker.coordinator.transactions.markers import LocalMarkers, Markers
 from moldau.broker.errors import ErrorCode, KafkaError, SlotNotTaken, StoreDown, StoreFault
 from moldau.broker.log.log import Log
-from moldau.broker.log.writing.markers import Marker
+from moldau.broker.log.writing.append import Marker
 from moldau.broker.placement import leader_of
 from moldau.broker.topics.topics import Topic
 from moldau.broker.txn.effects import WriteMarkers

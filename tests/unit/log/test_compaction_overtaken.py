@@ -22,8 +22,8 @@ from moldau.broker.log.reading.timestamps import (
     LogPosition,
     batches_from,
 )
-from moldau.broker.store import keys, resp
-from moldau.broker.store.pipe import Pipe
+from moldau.broker.store import keys
+from moldau.broker.store.pipe import Pipe, command
 from moldau.broker.wire.records import Record, read_records
 from tests.support.drivers.cleaner import (
     NOW,
@@ -282,7 +282,7 @@ class Faults:
         self.was_hit = True
         fault = StoreUnavailable("as ordered")
         # Something is sent in any case, so that answers come in order, as they do.
-        self._send[pipe](parts if self._is_sent else (resp.command("PING"),), lambda _: done(fault))
+        self._send[pipe](parts if self._is_sent else (command("PING"),), lambda _: done(fault))
 
     def lift(self) -> None:
         for pipe, send in self._send.items():

@@ -13,7 +13,7 @@ import redis
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.log.partition import PartitionLog
-from moldau.broker.log.reading import read_ahead
+from moldau.broker.log.reading import store_read
 from moldau.broker.wire.batch import headers
 from tests.support.drivers.fake_peers import until
 from tests.support.drivers.log_host import Host, append
@@ -165,7 +165,7 @@ async def test_what_was_trimmed_meanwhile_is_not_served(server: RedisServer) -> 
 async def test_what_is_not_used_is_dropped(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_ahead, "UNUSED_S", 0.05)
+    monkeypatch.setattr(store_read, "UNUSED_S", 0.05)
     async with Host(server.url) as host:
         log = await filled(host)
         first = await read(log, 0)

@@ -12,7 +12,7 @@ import pytest
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.state.loading import Loading
 from moldau.broker.log.state.log_state import SEQUENCE_MODULUS
-from moldau.broker.log.writing.acks import shortage
+from moldau.broker.log.writing.append_queue import shortage
 from moldau.broker.log.writing.failed_batches import AWAITED_S, PRODUCERS_KEPT, FailedBatches
 from moldau.broker.store.replication import NEVER
 from moldau.broker.wire.batch import BatchHeader, read_header

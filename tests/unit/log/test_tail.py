@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from moldau.broker.log.reading.tail import CachedEntry, Tail, TailCache
+from moldau.broker.log.state.view import CachedEntry, Tail, TailCache
 
 BUDGET = 1_000
 

@@ -10,7 +10,7 @@ import pytest
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.log.state import transactions
-from moldau.broker.log.writing.markers import ADMINISTRATORS
+from moldau.broker.log.writing.append import ADMINISTRATORS
 from moldau.broker.store.aborted import AbortedTransaction
 from moldau.broker.wire.batch import CONTROL, headers, read_header
 from moldau.broker.wire.control import EndMarker, build_end_marker, read_end_marker

@@ -21,8 +21,7 @@ from moldau.broker.errors import (
     code_for,
 )
 from moldau.broker.store.connector import Connector
-from moldau.broker.store.pipe import Pipe, reply_error, within
-from moldau.broker.store.resp import command
+from moldau.broker.store.pipe import Pipe, command, reply_error, within
 from moldau.broker.wire.batch import Buffer
 from tests.support.stores.proxy import StoreProxy
 from tests.support.stores.redis_server import RedisServer, start_redis

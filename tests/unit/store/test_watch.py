@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 
-from moldau.broker.store import keys, resp
+from moldau.broker.store import keys
 from moldau.broker.store.change_acks import Acknowledgement
 from moldau.broker.store.connector import Connector
 from moldau.broker.store.native import RawEntries
 from moldau.broker.store.pipe import Pipe
-from moldau.broker.store.streams import Entry
+from moldau.broker.store.streams import Entry, wake_command
 from moldau.broker.store.topics import Change, TopicStore
 from moldau.broker.store.watch import Watcher
 from tests.support.stores.proxy import StoreProxy
@@ -94,7 +94,7 @@ async def test_changes_wake_ups_and_entries_are_reported(server: RedisServer) ->
         key = next(_names)
         await TopicStore(heard.control).announce(Change("topic", "some"))
         await until(lambda: heard.changes == ["some"])
-        heard.control.send((resp.wake(keys.wake(0), key),), lambda reply: None)
+        heard.control.send((wake_command(keys.wake(0), key),), lambda reply: None)
         await until(lambda: heard.woken == [key])
         heard.tail(key)
         for offset in range(100):

@@ -60,7 +60,7 @@ async def test_a_log_that_nothing_is_reserved_in_stays_as_it_is(store: LossyStor
     async with Host(store.url) as host:
         log = await host.create(next(_names))
         await append(log, plain(b"x"))
-        await log.shell.release()
+        await log.release()
     store.kill()
     store.start()
     async with Host(store.url) as host:
@@ -222,7 +222,7 @@ async def test_entries_are_removed_while_no_worker_runs(store: LossyStore) -> No
         for _ in range(3):
             await append(log, plain(b"x", b"y"))
         await log.save_snapshot()
-        await log.shell.release()
+        await log.release()
     remove_all(store, log)
     store.kill()
     store.start()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from moldau.broker.errors import StoreUnavailable
-from moldau.broker.store_loss.reservation import Reservation
+from moldau.broker.store_loss.log_integrity import Reservation
 
 
 class Reserves:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.broker.store.cleaned import NOTHING_CLEANED, CleanPart
-from moldau.broker.store.streams import Entry
+from moldau.broker.store.streams import NOTHING_CLEANED, CleanPart, Entry
 from moldau.broker.store_loss.epochs import EPOCH_ZERO, Epochs
 from moldau.broker.wire.batch import set_base_offset
 from moldau.ops.backup.fold import Folded, LogFold
