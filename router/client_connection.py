@@ -34,8 +34,7 @@ from moldau.router.reply_queue import ReplyQueue, WorkerReplies
 from moldau.router.request_forwarder import FAULTS, RequestForwarder
 from moldau.router.state import RouterState
 from moldau.router.transport import PausableTransport, Pause
-from moldau.router.worker_connection import WorkerConnection
-from moldau.router.worker_connections import WorkerConnections
+from moldau.router.worker_connections import WorkerConnection, WorkerConnections
 
 logger = logging.getLogger("moldau.router")
 limited = LimitedLog(logger)

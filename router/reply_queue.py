@@ -24,7 +24,7 @@ from collections import deque
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE
 from moldau.broker.wire.framing import MIN_RESPONSE, FrameTracker, InvalidFrameSize
 from moldau.broker.wire.primitives import MalformedMessage
-from moldau.router.gathered_reply import GatheredReply
+from moldau.router.split import GatheredReply
 from moldau.router.transport import PausableTransport, Pause, piece_of
 
 logger = logging.getLogger("moldau.router")

@@ -13,14 +13,13 @@ from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE, read_request_header
 from moldau.broker.wire.framing import MIN_REQUEST, FrameTracker, InvalidFrameSize
 from moldau.broker.wire.primitives import MalformedMessage
-from moldau.router.gathered_reply import GatheredReply
 from moldau.router.reply_queue import ReplyQueue
-from moldau.router.routing import RequestPart, Route, RouteKind, find_route
+from moldau.router.routing import Route, RouteKind, find_route
+from moldau.router.split import GatheredReply, RequestPart
 from moldau.router.state import RouterState
 from moldau.router.transport import piece_of
 from moldau.router.unavailable import unavailable_reply
-from moldau.router.worker_connection import WorkerConnection
-from moldau.router.worker_connections import WorkerConnections
+from moldau.router.worker_connections import WorkerConnection, WorkerConnections
 
 # Enough to route nearly every request; otherwise everything received of it is looked at.
 FIRST_HEAD_BYTES = 2048

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moldau.broker.access.connection_limiter import ConnectionLimiter
 from moldau.broker.metrics.document import Document
@@ -16,8 +16,10 @@ from moldau.broker.settings.processes import ConnectionLimits, Endpoint
 from moldau.broker.wire.frame import read_request_header
 from moldau.router.local_answers import LocalAnswers
 from moldau.router.routing import RoutingTable
-from moldau.router.worker_connection import WorkerConnection
 from moldau.router.workers import Workers
+
+if TYPE_CHECKING:
+    from moldau.router.worker_connections import WorkerConnection
 
 # How long requests wait for the successor of a worker that has ended.
 BACK_WITHIN_S = 3.0

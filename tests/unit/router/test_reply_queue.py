@@ -15,9 +15,8 @@ from moldau.broker.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from moldau.router.gathered_reply import GatheredReply
 from moldau.router.reply_queue import MAX_OWN_BYTES, MAX_UNANSWERED, ReplyQueue, WorkerReplies
-from moldau.router.routing import RequestPart
+from moldau.router.split import GatheredReply, RequestPart
 from moldau.router.transport import PausableTransport
 
 DESCRIBE = APIS[ApiKey.DESCRIBE_GROUPS]

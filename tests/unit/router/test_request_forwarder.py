@@ -17,7 +17,7 @@ from moldau.router.client_connection import ClientConnection
 from moldau.router.reply_queue import MAX_UNANSWERED
 from moldau.router.request_forwarder import MAX_PER_TURN, SERVED_HERE
 from moldau.router.state import RouterState
-from moldau.router.worker_connection import WorkerConnection
+from moldau.router.worker_connections import WorkerConnection
 from moldau.router.workers import Workers
 
 HEARTBEAT, VERSIONS = APIS[ApiKey.HEARTBEAT], APIS[ApiKey.API_VERSIONS]

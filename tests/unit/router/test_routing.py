@@ -35,12 +35,12 @@ from moldau.router.routing import (
     LOCAL,
     MORE,
     REFUSED,
-    SPLIT_FIELDS,
     Route,
     RouteKind,
     RoutingTable,
     find_route,
 )
+from moldau.router.split import SPLIT_FIELDS
 from tests.support.raw.wire_messages import SERVED, Case, Maker
 from tests.unit.router.routes import (
     TABLE,

@@ -36,9 +36,7 @@ from moldau.broker.wire.messages.list_transactions import ListTransactionsRespon
 from moldau.broker.wire.messages.list_transactions import TransactionState as ListedTransaction
 from moldau.broker.wire.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from moldau.broker.wire.schema import Message
-from moldau.router.gathered_reply import GatheredReply
-from moldau.router.merge import merge
-from moldau.router.routing import SPLIT_FIELDS, RequestPart
+from moldau.router.split import SPLIT_FIELDS, GatheredReply, RequestPart, merge
 from moldau.router.unavailable import unavailable_response
 from tests.support.raw.wire_messages import SERVED, Case, random_messages
 
