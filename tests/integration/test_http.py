@@ -18,6 +18,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from moldau import ops
+from moldau.ops.docs.tables import metrics_of
 from moldau.ops.http.app import MAX_REQUESTS_OF_ADDRESS
 from tests.support.brokers.moldau_cli import Cli
 from tests.support.brokers.running import Broker, free_ports, running_broker, wait_until
@@ -254,6 +255,13 @@ def test_dashboard_and_alerts_name_metrics_that_exist(broker: Broker) -> None:
         for name in named:
             base = re.sub(r"_(bucket|sum|count)$", "", name)
             assert name in known or base in known or name in CONDITIONAL, name
+
+
+def test_the_page_of_metrics_lists_those_that_there_are(broker: Broker) -> None:
+    page = (Path(ops.__path__[0]) / "docs/reference/metrics.md").read_text()
+    listed = set(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE))
+    _, text = get(broker, "/metrics")
+    assert set(metrics_of(text)) <= listed, "ops/docs/tables.py writes the page"
 
 
 def test_there_is_an_alert_for_each_way_a_broker_fails() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,12 @@ def test_the_profiles(tmp_path: Path) -> None:
     for each in BROKERS.values():
         assert each["read_only"]
         assert each["cap_drop"] == ["ALL"]
+
+
+def test_the_image_is_of_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert {each["image"] for each in BROKERS.values()} == {f"moldau:{version}"}
+    assert f"ARG VERSION={version}\n" in (ROOT / "ops/Containerfile").read_text()
 
 
 def test_what_is_mounted_exists() -> None:
