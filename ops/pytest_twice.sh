@@ -1,6 +1,6 @@
 # Sourced by ops/test: pytest, and once more for the few tests that failed.
 #
-# Hundreds of tests with real processes, three at a time: on a busy machine one of them may fail by
+# Hundreds of tests with real processes, six at a time: on a busy machine one of them may fail by
 # bad luck, and a run takes long. What fails has a second chance, alone; what fails again has failed.
 
 # Sets $alone to the tests that passed only then; they are worth a look, and $second_tries keeps

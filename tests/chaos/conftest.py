@@ -1,7 +1,8 @@
 """Brokers whose processes are killed have fresh ones and a spare, as in production.
 
-Modules in which only the store fails, or everything does at once, do not depend on how long a
-worker takes to start: their brokers are forked like others of the tests.
+Modules about what stores lose, about groups and about transactions do not depend on how long a
+worker takes to start: their brokers are forked like others of the tests. A worker of theirs is back
+as soon as one that was a spare.
 """
 
 from __future__ import annotations
@@ -14,21 +15,24 @@ import pytest
 
 from tests.support.brokers.running import Broker
 
-ABOUT_STORES = (
+FORKED = (
     "test_failover_idempotent",
     "test_full_disk",
+    "test_leader_stopped",
     "test_lost_everything_load",
     "test_lost_tail",
     "test_lost_tail_epochs",
+    "test_lost_tail_groups",
     "test_lost_tail_load",
     "test_lost_tail_many",
     "test_lost_tail_native",
     "test_lost_tail_replicas",
+    "test_lost_tail_transactions",
 )
 
 
 def is_about_processes(path: Path) -> bool:
-    return path.stem not in ABOUT_STORES
+    return path.stem not in FORKED
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +18,13 @@ import redis
 
 from moldau.broker.placement import owner_of
 from moldau.broker.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from tests.support.brokers.running import ROOT, Broker, clean_environment, wait_until
+from tests.support.brokers.running import (
+    ROOT,
+    Broker,
+    clean_environment,
+    running_broker,
+    wait_until,
+)
 from tests.support.clients.base import Place, Record
 from tests.support.clients.confluent import Confluent
 from tests.support.clients.members import ConfluentConsumerMember, MemberSettings
@@ -27,8 +34,7 @@ from tests.support.raw.client import RawClient
 from tests.support.raw.consumers import SURVIVED, RawConsumer
 from tests.support.raw.group import coordinator_port
 
-Start = Callable[..., Broker]
-GROUP, TOPIC, PARTITIONS = "survivors", "records", 6
+TOPIC, PARTITIONS = "records", 6
 QUICK = {
     "group.consumer.min.heartbeat.interval.ms": 300,
     "group.consumer.heartbeat.interval.ms": 300,
@@ -41,8 +47,9 @@ DEFECTIVE = ROOT / "tests/chaos/defective"
 class Watched:
     """Raw members that go on heartbeating through everything, and what they saw."""
 
-    def __init__(self, broker: Broker, count: int) -> None:
+    def __init__(self, broker: Broker, group: str, count: int) -> None:
         self.broker = broker
+        self.group = group
         self.members: list[RawConsumer | None] = [None] * count
         self.broken: list[RawConsumer | None] = [None] * count
         """Those whose connection broke."""
@@ -57,7 +64,8 @@ class Watched:
         member = self.members[at]
         try:
             if member is None:
-                member = RawConsumer(coordinator_port(self.broker, GROUP), GROUP, timeout=FATAL_S)
+                port = coordinator_port(self.broker, self.group)
+                member = RawConsumer(port, self.group, timeout=FATAL_S)
                 before = self.broken[at]
                 if before is not None:
                     member.resume(before)
@@ -99,25 +107,32 @@ class Watched:
                 member.close()
 
 
-@pytest.fixture
-def defect(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def defect(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """While this file exists, what it names raises exceptions (tests/chaos/defective)."""
-    return tmp_path / "defect"
+    return tmp_path_factory.mktemp("defects") / "defect"
 
 
-@pytest.fixture
-def broker(start_moldau: Start, defect: Path) -> Broker:
+@pytest.fixture(scope="module")
+def broker(_as_in_production: None, defect: Path) -> Iterator[Broker]:
     path = os.pathsep.join((str(DEFECTIVE), clean_environment()["PYTHONPATH"]))
     environment = {"PYTHONPATH": path, "DEFECT": str(defect)}
-    broker = start_moldau(workers=2, broker=QUICK, env=environment)
-    with RawClient(broker.port) as client:
-        create_topic(client, TOPIC, partitions=PARTITIONS)
-    return broker
+    with running_broker(
+        unsaid=(), workers=2, broker=QUICK, env=environment, spare_process=None
+    ) as broker:
+        with RawClient(broker.port) as client:
+            create_topic(client, TOPIC, partitions=PARTITIONS)
+        yield broker
 
 
 @pytest.fixture
-def watched(broker: Broker) -> Iterator[Watched]:
-    with contextlib.closing(Watched(broker, 3)) as watched:
+def group() -> str:
+    return f"survivors-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def watched(broker: Broker, group: str) -> Iterator[Watched]:
+    with contextlib.closing(Watched(broker, group, 3)) as watched:
         watched.settle()
         yield watched
 
@@ -125,7 +140,7 @@ def watched(broker: Broker) -> Iterator[Watched]:
 def test_8_35_a_killed_owner_raises_no_epoch(broker: Broker, watched: Watched) -> None:
     epoch = watched.epoch
     for _ in range(2):
-        broker.kill("worker", owner_of(GROUP, 2))
+        broker.kill("worker", owner_of(watched.group, 2))
         killed = time.monotonic()
         wait_until(watched.round, 30, "heartbeats are answered again")
         print(f"a killed owner: heartbeats again after {time.monotonic() - killed:.2f} s")
@@ -135,14 +150,14 @@ def test_8_35_a_killed_owner_raises_no_epoch(broker: Broker, watched: Watched) -
 
 @pytest.mark.parametrize("fault", ["full", "refused", "slow", "killed"])
 def test_8_36_what_members_see_of_a_store_that_fails(
-    broker: Broker, watched: Watched, fault: str
+    broker: Broker, watched: Watched, group: str, fault: str
 ) -> None:
     """Heartbeats at rest go on; a change waits, with codes that clients survive."""
     epoch = watched.epoch
     with ExitStack() as stack:
         store = stack.enter_context(redis.Redis.from_url(broker.store_url))
         joining = stack.enter_context(
-            contextlib.closing(RawConsumer(coordinator_port(broker, GROUP), GROUP, timeout=FATAL_S))
+            contextlib.closing(RawConsumer(coordinator_port(broker, group), group, timeout=FATAL_S))
         )
         _begin(broker, store, fault)
         began = time.monotonic()
@@ -159,7 +174,7 @@ def test_8_36_what_members_see_of_a_store_that_fails(
     assert watched.codes <= {0, 14, 15, 16}, watched.codes
     print(f"{fault}: members saw {sorted(watched.codes)}, a joiner {sorted(set(joining.codes))}")
     with RawClient(broker.port) as client:
-        (shown,) = client.call(ConsumerGroupDescribeRequest([GROUP])).groups
+        (shown,) = client.call(ConsumerGroupDescribeRequest([group])).groups
     assert shown.group_epoch == epoch + 1  # the join, once
 
 
@@ -185,21 +200,21 @@ def _end(store: redis.Redis, fault: str) -> None:
 
 @pytest.mark.parametrize("part", ["machine", "assignor", "computing", "encoding", "answer"])
 def test_8_36_what_members_see_of_an_exception(
-    broker: Broker, watched: Watched, defect: Path, part: str
+    broker: Broker, watched: Watched, group: str, defect: Path, part: str
 ) -> None:
     """A defect of ours, in the middle of a change: members at rest go on, a joiner survives, the
     group is as it was stored, and other groups of the worker do not notice."""
     epoch = watched.epoch
-    other = next(name for name in map("other-{}".format, range(99)) if _meets(name))
+    other = next(name for name in map(f"{group}-{{}}".format, range(99)) if _meets(name, group))
     with ExitStack() as stack:
-        port = coordinator_port(broker, GROUP)
+        port = coordinator_port(broker, group)
 
-        def member(group: str) -> RawConsumer:
-            made = RawConsumer(port, group, timeout=FATAL_S)
+        def member(name: str) -> RawConsumer:
+            made = RawConsumer(port, name, timeout=FATAL_S)
             stack.callback(made.close)
             return made
 
-        beside, joining = member(other), member(GROUP)
+        beside, joining = member(other), member(group)
         assert beside.join(TOPIC).error_code == 0
         defect.write_text(part)
         closed = 0
@@ -210,7 +225,7 @@ def test_8_36_what_members_see_of_an_exception(
                 joining.join(TOPIC) if joining.epoch <= 0 else joining.tell()
             except (OSError, AssertionError):
                 closed += 1
-                before, joining = joining, member(GROUP)
+                before, joining = joining, member(group)
                 joining.resume(before)
             time.sleep(0.1)
         if part in ("assignor", "computing"):
@@ -228,22 +243,22 @@ def test_8_36_what_members_see_of_an_exception(
     )
     assert watched.codes <= {0, 14, 15, 16}, watched.codes
     with RawClient(broker.port) as client:
-        (shown,) = client.call(ConsumerGroupDescribeRequest([GROUP])).groups
+        (shown,) = client.call(ConsumerGroupDescribeRequest([group])).groups
     assert shown.group_epoch == epoch + 1  # the join, once
     assert "Traceback" in broker.log()
-    assert f"group {GROUP}" in broker.log()
+    assert f"group {group}" in broker.log()
 
 
-def _meets(group: str) -> bool:
-    return owner_of(group, 2) == owner_of(GROUP, 2)
+def _meets(other: str, group: str) -> bool:
+    return owner_of(other, 2) == owner_of(group, 2)
 
 
 @pytest.mark.slow
-def test_8_35_8_36_a_storm_of_kills_under_load(broker: Broker) -> None:
+def test_8_35_8_36_a_storm_of_kills_under_load(broker: Broker, group: str) -> None:
     """Workers and the store die by turns; no client ends, and every record is read."""
     session = Session(Confluent(), broker)
     members = [
-        ConfluentConsumerMember(broker.bootstrap, MemberSettings(group=GROUP, topics=[TOPIC]))
+        ConfluentConsumerMember(broker.bootstrap, MemberSettings(group=group, topics=[TOPIC]))
         for _ in range(3)
     ]
     with contextlib.closing(session):

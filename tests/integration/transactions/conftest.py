@@ -25,8 +25,7 @@ Producers = Callable[..., RawProducer]
 
 
 @pytest.fixture(scope="module")
-def broker(fresh_processes: None) -> Iterator[Broker]:
-    """Tests change records while a worker is down: a forked one would be back before that."""
+def broker() -> Iterator[Broker]:
     settings = {
         "transaction.max.timeout.ms": MAX_TIMEOUT_MS,
         "group.initial.rebalance.delay.ms": 50,
