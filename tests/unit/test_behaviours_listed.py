@@ -13,8 +13,8 @@ LISTED = set(re.findall(r"^- \*\*([\d.]+)\*\* ", (TESTS / "README.md").read_text
 
 def cited(name: str) -> set[str]:
     """`test_5_6_4_…` is about 5 and 6.4; sections 1 and 5 have no numbers of their own."""
-    found = re.match(r"test_((?:(?:[15]|[234678]_\d+)_)+)", name)
-    numbers = re.findall(r"[234678]_\d+|[15]", found[1]) if found else []
+    found = re.match(r"test_((?:(?:[15]|[2346789]_\d+)_)+)", name)
+    numbers = re.findall(r"[2346789]_\d+|[15]", found[1]) if found else []
     return {number.replace("_", ".") for number in numbers}
 
 
