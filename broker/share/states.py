@@ -92,18 +92,19 @@ archiving_runs = re.compile(rb"[\xa0-\xbf]+").finditer
 @cache
 def released(limit: int) -> bytes:
     """Return the table for a release: at the limit of deliveries a record is archived."""
-    table = bytearray(range(256))
-    for count in range(COUNT + 1):
-        table[ACQUIRED | count] = (RELEASING if count < limit else ARCHIVING) | count
-    return bytes(table)
+    return _unless_at_limit(RELEASING, limit)
 
 
 @cache
 def expired(limit: int) -> bytes:
     """Return the table for the end of a lock: available, or archiving at the limit."""
+    return _unless_at_limit(AVAILABLE, limit)
+
+
+def _unless_at_limit(after: int, limit: int) -> bytes:
     table = bytearray(range(256))
     for count in range(COUNT + 1):
-        table[ACQUIRED | count] = (AVAILABLE if count < limit else ARCHIVING) | count
+        table[ACQUIRED | count] = (after if count < limit else ARCHIVING) | count
     return bytes(table)
 
 
