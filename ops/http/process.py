@@ -13,6 +13,7 @@ import asyncio
 import logging
 import socket
 import sys
+from functools import partial
 
 import msgspec
 import uvicorn
@@ -108,7 +109,7 @@ def _add_console(app: HttpApp, settings: HttpSettings) -> list[asyncio.Task[None
     backend = Backend(
         settings.port,
         app.snapshot,
-        lambda: find_local_broker(settings.port, settings.router_ports),
+        partial(find_local_broker, settings.port, settings.router_ports),
         logins,
     )
     sessions = Sessions()

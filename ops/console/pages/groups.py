@@ -15,8 +15,8 @@ from moldau.ops.client import ClientError, Cluster
 from moldau.ops.console.film import causes, draw, members_of
 from moldau.ops.console.index import page_of
 from moldau.ops.console.inputs import check_confirmed, read_form
-from moldau.ops.console.measures import Measure, measures
 from moldau.ops.console.rendering import Console
+from moldau.ops.http.clients import Measure, measures
 from moldau.ops.http.lag import worst
 from moldau.ops.http.snapshot import Snapshot
 from moldau.ops.local_broker import LocalWorkers

@@ -21,7 +21,7 @@ from tests.support.brokers.running import ROOT, Broker, wait_until
 RUNS = 3
 ROLES = ("worker", "router")
 _TRACED = Path(__file__).parent / "traced"
-OURS = ("broker", "router")
+OURS = ("broker", "router", "ops")
 # The clock that measures how late the event loop is: it ticks during every walk.
 TICKING = {"broker/metrics/loop_lag", "broker/metrics/histogram"}
 
@@ -42,19 +42,23 @@ def walk(
     *,
     before: Callable[[], object] = lambda: None,
     runs: int = RUNS,
+    roles: Sequence[str] = ROLES,
 ) -> list[str]:
-    """Run a request several times; returns the modules that ran each time, in the order in which
-    the first run touched them. `before` is run before each, and not traced."""
+    """Run a request several times; returns the modules that ran each time in processes of these
+    roles, in the order in which the first run touched them. `before` is run before each, and not
+    traced."""
     found = []
     for _ in range(runs):
         before()
-        found.append(trace(broker, reports, request))
+        found.append(trace(broker, reports, request, roles))
     return [module for module in found[0] if all(module in other for other in found[1:])]
 
 
-def trace(broker: Broker, reports: Path, request: Callable[[], object]) -> list[str]:
+def trace(
+    broker: Broker, reports: Path, request: Callable[[], object], roles: Sequence[str] = ROLES
+) -> list[str]:
     """Run a request once; returns the modules that ran, in the order of their first touch."""
-    pids = [pid for role in ROLES for pid in broker.pids(role)]
+    pids = [pid for role in roles for pid in broker.pids(role)]
     _signal_all(pids, reports, "began")
     try:
         request()
@@ -64,7 +68,8 @@ def trace(broker: Broker, reports: Path, request: Callable[[], object]) -> list[
     for pid in pids:
         report = reports / f"{pid}.json"
         for file, at in json.loads(report.read_text()).items():
-            touched[file] = min(at, touched.get(file, at))
+            if file.endswith(".py"):  # templates of pages are compiled too
+                touched[file] = min(at, touched.get(file, at))
         report.unlink()
         (reports / f"{pid}.began").unlink()
     modules = [_module(file) for file in sorted(touched, key=touched.__getitem__)]

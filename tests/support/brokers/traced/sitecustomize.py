@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import CodeType, FrameType
@@ -27,7 +28,7 @@ if REPORTS in os.environ:
 
     def _on_call(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code not in _seen:
+        if event == "call" and _is_tracing and code not in _seen:
             _seen.add(code)
             if code.co_filename.startswith(_root) and code.co_name != "<module>":
                 _touched.setdefault(os.path.realpath(code.co_filename), time.monotonic_ns())
@@ -47,4 +48,5 @@ if REPORTS in os.environ:
             written.write_text(json.dumps(_touched))
             written.rename(_reports / f"{os.getpid()}.json")
 
+    threading.setprofile(_on_call)  # threads that begin later; the main one while it traces
     signal.signal(signal.SIGUSR2, _toggle)

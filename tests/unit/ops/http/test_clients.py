@@ -7,9 +7,8 @@ import pytest
 from moldau.broker.metrics.document import ClientRow, ClientValue, Document
 from moldau.broker.private.api import answer_body
 from moldau.broker.private.table import METRICS
-from moldau.ops.console.measures import measures
 from moldau.ops.http import clients
-from moldau.ops.http.clients import client_families
+from moldau.ops.http.clients import client_families, measures
 from moldau.ops.http.prometheus import text_of
 from moldau.ops.http.snapshot import Snapshot
 from moldau.ops.operations.groups import GroupMember
