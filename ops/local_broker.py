@@ -2,7 +2,7 @@
 
 Whoever can enter the runtime directory runs the broker. Workers are asked at sockets of their own;
 requests for any of them, and those to a cluster that advertises its router only, go to a router.
-Workers answer there what Kafka's protocol has no field for, too.
+Workers answer questions there for which Kafka's protocol has no field.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LocalWorkers:
     def __init__(
         self, cluster: Cluster, documents: Mapping[int, Document | None] | None = None
     ) -> None:
-        """`documents`: what workers have reported already, by node id; others are asked once."""
+        """`documents`: known reports of workers, by node id; others are asked once."""
         self._cluster = cluster
         self._documents = dict(documents or {})
 

@@ -10,7 +10,6 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from moldau.broker.errors import ErrorCode, KafkaError
 from moldau.broker.settings.kafka import (
@@ -98,12 +97,6 @@ def check_name(name: str) -> None:
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"{name[:MAX_NAME]!r} is not a topic name: 1 to {MAX_NAME} of a-z A-Z 0-9 . _ -",
         )
-
-
-class NewLogs(Protocol):
-    """The store's history, from which a new log gets its first reservation."""
-
-    def of_new_log(self, topic: str, partition: int) -> tuple[bytes, int, int]: ...
 
 
 class Topics:

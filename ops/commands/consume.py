@@ -229,7 +229,7 @@ class _Reader:
 
 
 def record_document(topic: str, partition: int, record: Record) -> dict[str, Any]:
-    """A record as JSON; what is not text in base64."""
+    """A record as JSON; bytes that are not text are in base64."""
     document: dict[str, Any] = {
         "topic": topic,
         "partition": partition,

@@ -93,7 +93,7 @@ def _produce(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def _chunks(descriptor: int) -> Iterator[list[bytes]]:
-    """Whole lines, as many as there are now: what is typed is sent at once."""
+    """Whole lines, as many as there are now: a line that is typed is sent at once."""
     rest = b""
     while chunk := os.read(descriptor, CHUNK_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")

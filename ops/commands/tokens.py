@@ -99,7 +99,7 @@ examples:
 The owner and the renewers may do this, and the user that runs the broker on its machine.
 """
 
-# What is done to a token of this id and HMAC; the result is what --json prints.
+# An action on the token with this id and HMAC; --json prints the result.
 Change = Callable[[str, bytes], dict[str, Any]]
 LAST_MS = 253_402_300_799_000  # of the year 9999
 

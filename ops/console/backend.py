@@ -40,7 +40,7 @@ Q = TypeVar("Q")
 
 TIMEOUT_S = 10.0
 SAMPLE_EVERY_S = 5.0
-VISIBLE_S = 1.0  # then workers are asked again what a user may see
+VISIBLE_S = 1.0  # then workers are asked again for the names that a user may see
 MAX_QUESTIONS = 32
 CLIENT_ID = "moldau-console"
 REST = 10  # a snapshot is good for so many times as long as asking took

@@ -72,7 +72,7 @@ def draw(
         within = min(max(at_ms, film.since_ms), film.until_ms)
         return round((within - film.since_ms) / length * WIDTH, 2)
 
-    grouped: dict[str, list[Span]] = {}  # by what they are sorted by
+    grouped: dict[str, list[Span]] = {}  # by the key that sorts them
     for span in film.spans:
         place = span.place
         by_place = f"{place.topic} {place.partition:06}"

@@ -1,4 +1,4 @@
-"""The last hour of a broker, in memory: what charts are drawn from. Pure.
+"""The last hour of a broker, in memory, for charts. Pure.
 
 A value is kept only where it changed: thousands of topics and groups that stand still cost nothing.
 """

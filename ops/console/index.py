@@ -1,6 +1,7 @@
 """A snapshot arranged for pages: which groups read a topic, names in order. Pure.
 
-Thousands of topics and groups are a pass over all rows; lags are computed for what a page shows.
+Thousands of topics and groups are a pass over all rows; lags are computed only for the names on a
+page.
 """
 
 from __future__ import annotations

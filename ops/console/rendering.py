@@ -52,7 +52,7 @@ class Console:
         return HTMLResponse(text, status)
 
     def fragment(self, template: str, **facts: Any) -> str:
-        """A part of a page, without what a request brings."""
+        """A part of a page that depends on no request."""
         return self._environment.get_template(template).render(read_only=self.read_only, **facts)
 
     @staticmethod

@@ -24,7 +24,7 @@ _RESOURCES = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _CLUSTER,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _TRANSACTION,
 }
-# By request and by what it was denied on.
+# By request and resource type.
 OPERATIONS = {
     ("AddPartitionsToTxn", _TRANSACTION): "WRITE",
     ("AlterClientQuotas", _CLUSTER): "ALTER_CONFIGS",

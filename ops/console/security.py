@@ -76,7 +76,7 @@ class Cookies:
 
 
 class Protection(BaseHTTPMiddleware):
-    """Refuses what is not from a page of ours, and adds the headers."""
+    """Refuses requests that come from no page of ours, and adds headers to answers."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ def is_by_itself(request: Request) -> bool:
 
 
 def to_login(request: Request) -> Response:
-    """Where to log in; from there back to what was asked for, if that was a page."""
+    """Redirect to the login, and from there back to the page that was asked for."""
     if "hx-request" in request.headers:
         page = urlsplit(request.headers.get("hx-current-url", ""))
         where = login_url(f"{page.path}?{page.query}" if page.query else page.path)

@@ -1,4 +1,4 @@
-"""Is the broker alive, is it ready? From what its processes report. Pure.
+"""Is the broker alive, is it ready? Its processes' reports tell. Pure.
 
 /livez    the HTTP process and the supervisor answer
 /readyz   clients are served: every worker answers and reaches the store, and a router answers

@@ -1,4 +1,4 @@
-"""The reports of all processes of the broker at one moment, and what they use by the kernel."""
+"""The reports of all processes of the broker at one moment, with their CPU and memory."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def find_hanging(cluster: Cluster, places: Collection[TopicPartition]) -> list[O
     """Transactions that hang in these partitions.
 
     Coordinators are asked after the partitions, and one of their transactions may have ended in
-    between; what hangs is open afterwards too.
+    between; a hanging one is open afterwards too.
     """
     found = open_transactions(cluster, places)
     known = transactional_ids(cluster, found)

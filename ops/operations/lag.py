@@ -79,7 +79,7 @@ class LagCounter:
     def _count(
         self, leader: int, wanted: list[Behind], found: dict[TopicPartition, int]
     ) -> list[Behind]:
-        """Adds what was counted; returns what has to be asked again."""
+        """Add the counts; returns the questions that have to be asked again."""
         asked, later = wanted[:MAX_BEHIND], wanted[MAX_BEHIND:]
         answer = self._workers.ask(leader, RECORD_COUNTS, asked)
         if answer is None:

@@ -99,7 +99,7 @@ def id_text(topic_id: bytes) -> str:
 def topic_sizes(
     cluster: Cluster, topics: Mapping[str, MetadataResponseTopic]
 ) -> dict[TopicPartition, int]:
-    """Bytes in the store: every broker answers for what it leads."""
+    """Bytes in the store: every broker answers for the partitions that it leads."""
     wanted = [
         DescribableLogDirTopic(name, [one.partition_index for one in topic.partitions])
         for name, topic in topics.items()

@@ -135,7 +135,7 @@ class TransactionDescription(msgspec.Struct, frozen=True):
 
 def list_with_times(cluster: Cluster, wanted: ListTransactionsRequest) -> list[TransactionListing]:
     listed = list_transactions(cluster, wanted)
-    if wanted.duration_filter >= 0:  # brokers also list what has ended, or never began
+    if wanted.duration_filter >= 0:  # brokers also list ids without an open transaction
         listed = [one for one in listed if one.state in ACTIVE]
     active = [one for one in listed if one.state in ACTIVE]
     began = {one.transactional_id: one for one in details_of(cluster, active)}

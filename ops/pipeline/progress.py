@@ -13,7 +13,7 @@ LINE_EVERY_S = 5.0
 
 
 class Meter:
-    """Records and bytes done, the rate, and what is left; written to standard error."""
+    """Records and bytes done, the rate, and the rest; written to standard error."""
 
     def __init__(self, what: str, console: Console | None = None) -> None:
         self._what = what

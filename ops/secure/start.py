@@ -38,7 +38,7 @@ def prepare_files(settings: ServeSettings) -> ServeSettings:
 
 async def before_clients(settings: ServeSettings, url: str) -> None:
     """Raises BootFailure."""
-    # Imported here: what it needs takes a while, and is of use with --secure only.
+    # Imported here: its own imports take a while, and are of use with --secure only.
     from moldau.ops.secure.admin_user import ensure_admin
 
     await ensure_admin(url, SecurityFiles(settings.data_dir))

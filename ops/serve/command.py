@@ -94,7 +94,7 @@ Every option is also an environment variable (MOLDAU_PORT=19092) and a key of th
 A flag wins over the environment, the environment over the file.
 
 signals:
-  SIGTERM, SIGINT   answer what is in flight, stop everything, exit 0 within 10 s
+  SIGTERM, SIGINT   answer requests in flight, stop everything, exit 0 within 10 s
   SIGHUP            reload the file; processes whose settings changed restart one after another,
                     the others look at their certificates again
                     (ports, store and number of processes need a restart of serve)
@@ -252,7 +252,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
 
 
 def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
-    """`before` with what may change while running; the rest waits for a restart."""
+    """`before` with the settings that may change while running; the others wait for a restart."""
     names = ServeSettings.__struct_fields__
     for name in names:
         if name not in (*RELOADABLE, "listening") and getattr(before, name) != getattr(after, name):

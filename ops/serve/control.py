@@ -1,4 +1,4 @@
-"""The control socket: how commands ask a running supervisor what only it knows or can do.
+"""The control socket: commands ask a running supervisor for facts and actions of its own.
 
 One request line in (`status`, `mark-backup`), one JSON document out, end of connection. Only the
 user that runs `serve` can reach it: it lives in the runtime directory.

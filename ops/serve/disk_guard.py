@@ -142,7 +142,7 @@ class DiskGuard:
                     state = await self._rescue(state)
                 self._is_written = state.is_written and not state.unwritten_bytes
         except (StoreFault, OSError, TimeoutError) as fault:
-            logger.warning("whether the store has written everything is not known: %s", fault)
+            logger.warning("the store does not say whether it has written everything: %s", fault)
         self._server.close()
 
     def stopped(self) -> None:
@@ -151,7 +151,7 @@ class DiskGuard:
     # --- looking ---
 
     async def look(self) -> None:
-        """Measure the disk, and do what follows from it. Faults are logged."""
+        """Measure the disk and act on it. Faults are logged."""
         async with self._lock:
             try:
                 self._measure()
@@ -165,7 +165,7 @@ class DiskGuard:
                     self._note(found)
                     await self._decide(state, found.allocated - found.written_size)
             except StoreFault as fault:  # it is being restarted
-                logger.debug("the store's file could not be looked at: %s", fault)
+                logger.debug("cannot read the store's file: %s", fault)
             except OSError as fault:
                 self._warn(f"the extent of the store's file cannot be noted: {fault}")
             self._tell()

@@ -41,7 +41,7 @@ HTTP_ARGV: tuple[str, ...] = (sys.executable, "-m", "moldau.ops.http.process")
 
 
 class HttpChild:
-    """The sockets outlive the process: what connects while it is restarted waits for it."""
+    """The sockets outlive the process: connections wait while it is restarted."""
 
     def __init__(self, url: str, spec: ChildSpec, sockets: Sequence[socket.socket]) -> None:
         self.url = url
@@ -146,7 +146,7 @@ def prepare(
     try:
         sockets = bind_port(host, port)
         for each in sockets:
-            each.listen(BACKLOG)  # what connects before the process serves waits for it
+            each.listen(BACKLOG)  # connections wait until the process serves
     except (ConfigError, OSError) as error:
         logger.warning(
             "no metrics, health and console: %s; choose another address with --http HOST:PORT, "

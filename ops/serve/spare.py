@@ -15,7 +15,7 @@ from moldau.ops.serve.health import is_stopped
 
 logger = logging.getLogger("moldau.supervisor")
 
-# Not at once: what has just started, or taken the last spare, needs the processor more.
+# Not at once: a process that has just started, or taken the spare, needs the processor more.
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 60.0
 

@@ -1,4 +1,4 @@
-"""`python -m moldau.ops.serve.spare_process DESCRIPTOR…`: what the spare of spare.py runs.
+"""`python -m moldau.ops.serve.spare_process DESCRIPTOR…`: the process that spare.py starts.
 
 The descriptors are the sockets of all workers and routers. The first line of standard input is the
 role to take, the second one the settings; its end, that the supervisor is gone.
@@ -15,7 +15,7 @@ from moldau.router.router import Router
 
 def main() -> None:
     inherited = [int(word) for word in sys.argv[1:]]
-    # Now, while there is time: what was imported needs no further look when it serves.
+    # Now, while there is time: the modules need no further collection when it serves.
     gc.collect()
     gc.freeze()
     role = sys.stdin.buffer.readline().strip()

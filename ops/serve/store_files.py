@@ -36,7 +36,7 @@ class Disk(Protocol):
 
 
 async def sync_every_second(directory: Path) -> None:
-    """Force what was appended to disk once a second, until cancelled."""
+    """Force appended data to disk once a second, until cancelled."""
     synced: dict[str, int] = {}
     while True:
         await asyncio.sleep(SYNC_INTERVAL_S)
@@ -47,7 +47,7 @@ async def sync_every_second(directory: Path) -> None:
                 await asyncio.to_thread(sync_files, directory, grown)
                 synced = sizes
         except OSError as fault:
-            # The server goes on; what it acknowledged may not be on disk.
+            # The server goes on; acknowledged writes may not be on disk.
             limited.warning(
                 "sync", "the append-only file cannot be forced to disk: %s", fault.strerror
             )
@@ -77,7 +77,7 @@ async def rewrite_when_worth_it(url: str, disk: Disk) -> None:
                     await asyncio.to_thread(store.rewrite_append_only_file)
                     await disk.look()  # a new part of the file is being written now
             except StoreFault as fault:  # it is restarting or busy
-                logger.debug("the append-only file could not be looked at: %s", fault)
+                logger.debug("cannot read the append-only file: %s", fault)
 
 
 async def rotate_log(log: Path) -> None:

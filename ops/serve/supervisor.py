@@ -1,4 +1,4 @@
-"""The supervisor: starts the processes of one host in order, restarts what dies, stops them all.
+"""The supervisor: starts the processes of one host in order, restarts those that die, stops all.
 
     startup ──▶ main_loop ──▶ shutdown
        │            │             ▲
@@ -144,7 +144,7 @@ class Supervisor:
         """Stop the stages, last one first: drained if there is time, else killed."""
         self._state = State.STOPPING
         begun = time.monotonic()
-        # No process will take what connects from now on.
+        # No process will take connections from now on.
         self._stop_listening()
         if self.spare is not None:
             await self.spare.stop()

@@ -1,1 +1,1 @@
-"""One module for each part of the console: what it asks the broker, and what its pages show."""
+"""One module for each part of the console: its questions to the broker, and its pages."""

@@ -83,7 +83,7 @@ def _wanted(given: QueryParams | FormData) -> Adoption | None:
 
 
 def look(cluster: Cluster, wanted: Adoption) -> Preview:
-    """Ask as if it were adopted, and what is in the streams.
+    """Ask as if it were adopted, and look into the streams.
 
     The streams are shown only to who may create the topic: the dry run is asked as the user.
     """

@@ -100,7 +100,7 @@ def routes(console: Console) -> list[BaseRoute]:
         )  # fmt: skip
 
     async def reset(request: Request) -> Response:
-        """The plan; and what it says, once it is confirmed."""
+        """Show the plan; carry it out once it is confirmed."""
         form = await read_form(request)
         name = request.path_params["group"]
         goal, topics = _wanted(dict(form))

@@ -56,7 +56,7 @@ async def _follow(
 
 
 async def _events(console: Console, view: View, wanted: filters.Filter) -> AsyncIterator[str]:
-    """Each has the rows of what came; what is too much is counted."""
+    """Each event has the rows of new records; those that are too many are counted."""
     follow, cluster = console.backend.follow, console.backend.cluster()
     try:
         places = await follow(lambda cluster: places_of(cluster, view), cluster)

@@ -1,4 +1,4 @@
-"""Topics: a list, one of them, and what can be done with them."""
+"""Topics: a list, and one of them with its forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits what the lake holds to the broker, which may then trim it.
+"""Commits the offsets up to which the lake holds a topic: the broker may then trim it.
 
 The offsets are those of a reserved consumer group: see broker/log/keeping/archived.py.
 """
@@ -52,7 +52,7 @@ def commit_archived_offsets(
 def _commit(
     settings: FetchSettings, left: dict[TopicPartition, int], notes: Mapping[str, str]
 ) -> None:
-    """Removes from `left` what the broker has accepted, or does not have."""
+    """Remove from `left` the partitions that the broker has accepted, or does not have."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, offset in left.items():
         topics.setdefault(partition.topic, []).append(

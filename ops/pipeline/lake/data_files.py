@@ -85,7 +85,7 @@ class DataFileWriter:
         return done
 
     def abandon(self) -> None:
-        """Delete what was not closed: no commit will name these files."""
+        """Delete files that were not closed: no commit will name them."""
         for file in self._open.values():
             file.abandon()
         self._open.clear()

@@ -48,7 +48,7 @@ class Lake:
         return self.state_path / "checkpoint"
 
     def create(self) -> None:
-        """Create what does not exist yet."""
+        """Create the tables and directories that do not exist yet."""
         try:
             self.state_path.mkdir(parents=True, exist_ok=True)
             for table in TABLES:

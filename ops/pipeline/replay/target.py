@@ -1,4 +1,4 @@
-"""The topic that a replay sends to, and what it must be like."""
+"""The topic that a replay sends to, and checks of it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class SendResult(NamedTuple):
 
 
 def send_partition(task: SendTask) -> SendResult:
-    """Send what is not in the target yet, in order."""
+    """Send the records that are not in the target yet, in order."""
     from pyspark import TaskContext
 
     prepare_process()

@@ -1,6 +1,6 @@
 """Batches of a range that cannot be read: the option `onUnreadable` of the source.
 
-A task logs what it leaves out, in the log of its executor: Spark passes on nothing but rows.
+A task logs the records that it leaves out in the log of its executor: Spark passes on rows only.
 """
 
 from __future__ import annotations
