@@ -30,6 +30,7 @@ examples:
   moldau tokens list               delegation tokens: create, list, renew, expire
   moldau quotas list               how much of it: set, list, remove
   moldau backup /backup/monday     back up a running broker; `restore` puts it back
+  moldau mirror --help             move here from Kafka: the same records at the same offsets
   moldau pipeline archive --help   archive topics to Delta tables with Spark
   moldau bench produce             measure the broker beside raw Redis on this machine
 
@@ -70,6 +71,9 @@ COMMANDS = {
     "quotas": Command("moldau.ops.commands.quotas", "set, list and remove quotas of clients"),
     "backup": Command("moldau.ops.commands.backup", "back up a running broker, and verify backups"),
     "restore": Command("moldau.ops.commands.restore", "put a backup into a new data directory"),
+    "mirror": Command(
+        "moldau.ops.commands.mirror", "mirror topics of a Kafka cluster, at their own offsets"
+    ),
     "pipeline": Command("moldau.ops.pipeline.command", "archive topics to a lake with Spark"),
     "bench": Command("moldau.loadtest.bench.command", "measure a broker against its own baseline"),
     "completion": Command("moldau.ops.completion", "print a script for completion in your shell"),

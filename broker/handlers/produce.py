@@ -23,12 +23,13 @@ from moldau.broker.handlers.details.authorization import (
     log_denial,
 )
 from moldau.broker.handlers.details.produce_many import ProduceCall
+from moldau.broker.handlers.details.produce_mirrored import append_mirrored
 from moldau.broker.handlers.details.produce_route import ALL_REPLICAS, ProduceRoute, replicas_wanted
 from moldau.broker.log.writing.validation import UnpacksLarge
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
 from moldau.broker.topics.topics import INTERNAL, Topic
-from moldau.broker.wire.messages.produce import ProduceRequest
+from moldau.broker.wire.messages.produce import NOT_MIRRORED, ProduceRequest
 from moldau.broker.wire.schema import NO_UUID
 
 FIRST_VERSION = 3
@@ -39,6 +40,9 @@ MAX_REMEMBERED = 1000  # topics that a connection may write
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> ProduceRoute | None:
+    if request.mirrored_at != NOT_MIRRORED:
+        append_mirrored(broker, request, call)
+        return None
     topics = [broker.topics.known(data.name, data.topic_id) for data in request.topic_data]
     denied = NONE_DENIED
     if broker.authorizer.is_enabled:

@@ -268,6 +268,10 @@ class Logs:
     def producers_kept_ms(self) -> int:
         return self._topics.broker.get_int("producer.id.expiration.ms")
 
+    def is_mirrored(self, topic: str) -> bool:
+        found = self._topics.get(topic)
+        return found is not None and bool(found.config.mirror_source)
+
     def store_full(self, fault: StoreFull) -> None:
         """Log that the store is full, at most every few seconds."""
         self.counters.refused_full += 1

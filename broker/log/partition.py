@@ -32,7 +32,7 @@ from moldau.broker.log.reading.unpacking import Unpacking
 from moldau.broker.log.state.loading import Loader
 from moldau.broker.log.state.log_state import LogState, Producer
 from moldau.broker.log.state.view import Tail
-from moldau.broker.log.writing.append import Append, Marker, MarkerAppend
+from moldau.broker.log.writing.append import ADMINISTRATORS, Append, Marker, MarkerAppend
 from moldau.broker.log.writing.append_queue import InFlightEntry
 from moldau.broker.log.writing.phases import NOT_LOADED
 from moldau.broker.log.writing.verification import Verifies
@@ -69,6 +69,9 @@ class LogHost(Verifies, Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
     def producers_kept_ms(self) -> int: ...
+    def is_mirrored(self, topic: str) -> bool:
+        """Do the offsets of this topic's records come from another cluster?"""
+
     def store_full(self, fault: StoreFull) -> None: ...
     def transactions_left_open(self, topic: str, partition: int) -> None:
         """A log with open transactions was loaded that once began a new leader epoch."""
@@ -200,6 +203,9 @@ class PartitionLog(Log):
         self.writer.append(append)
 
     def write_marker(self, marker: Marker, done: Completion) -> None:
+        if marker.number != ADMINISTRATORS and self._host.is_mirrored(self.topic):
+            done(None)  # no transaction of ours has records in it
+            return
         self.writer.append(MarkerAppend(marker, time.time_ns() // 1_000_000, done))
 
     def transactions_left_open(self) -> set[int]:

@@ -185,16 +185,22 @@ class LogIntegrity:
     # --- checking logs ---
 
     async def check_intact(
-        self, key: bytes, last_id: bytes, end: int, known_end: KnownEnd
+        self,
+        key: bytes,
+        last_id: bytes,
+        end: int,
+        known_end: KnownEnd,
+        *,
+        nothing_lost: bool = False,
     ) -> IntactCheck:
-        """Check a log whose end has been read. One that may have lost entries begins a new
-        epoch."""
+        """Check a log whose end has been read. One that may have lost entries begins a new epoch,
+        unless the caller knows that nothing is lost for good."""
         store_id = self.store_id
         if self._known_ends is not None:
             await asyncio.wait([self._known_ends])
         check = await self._store.check_intact(
             key, store_id, last_id, end, known_end,
-            is_intact=self._is_planned_failover(), reserve=self.least_reserved,
+            is_intact=nothing_lost or self._is_planned_failover(), reserve=self.least_reserved,
         )  # fmt: skip
         if check.outcome is Outcome.NEW_EPOCH:
             await self._confirmation.confirm()

@@ -25,6 +25,7 @@ from moldau.broker.wire.batch import (
     DELETE_HORIZON,
     Buffer,
     CorruptBatch,
+    headers,
     read_header,
     split_batches,
 )
@@ -102,7 +103,7 @@ class CleaningPass:
                     continue
                 if entry.base <= first:
                     # Not even the first one fits: every pass has to make progress.
-                    keys = KeyMap(entry.end - entry.base)
+                    keys = KeyMap(sum(header.record_count for header in headers(entry.blob)))
                     await self._note_entry(keys, entry, plan.note_to)
                 else:
                     end = min(end, entry.base)

@@ -41,6 +41,8 @@ class LoadingHost(Protocol):
     replication: Replication
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
+    def is_mirrored(self, topic: str) -> bool:
+        """Do the offsets of this topic's records come from another cluster?"""
 
 
 class Loader:
@@ -82,7 +84,13 @@ class Loader:
         """
         integrity, writer, replication = self._host.integrity, self._writer, self._host.replication
         store_id = integrity.store_id
-        loading = Loading(self._streams, integrity, self._reader, writer.unchecked_known_end)
+        loading = Loading(
+            self._streams,
+            integrity,
+            self._reader,
+            writer.unchecked_known_end,
+            is_mirrored=self._host.is_mirrored(self._reader.topic),
+        )
         state, reserved = await loading.run()
         if replication.replicas and await _await_replicated(replication) == NEVER:
             return store_id
@@ -126,11 +134,22 @@ class Loader:
 
 
 class Loading:
-    """`known_end`: what this worker has known of the log under an earlier store id."""
+    """`known_end`: what this worker has known of the log under an earlier store id.
+
+    `is_mirrored`: what it has lost is mirrored again, the same records at the same offsets. So it
+    goes on where it ends, in the same leader epoch.
+    """
 
     def __init__(
-        self, streams: Streams, integrity: LogIntegrity, reader: LogReader, known_end: KnownEnd
+        self,
+        streams: Streams,
+        integrity: LogIntegrity,
+        reader: LogReader,
+        known_end: KnownEnd,
+        *,
+        is_mirrored: bool = False,
     ) -> None:
+        self._is_mirrored = is_mirrored
         self._streams = streams
         self._integrity = integrity
         self._reader = reader
@@ -156,9 +175,11 @@ class Loading:
             if is_intact and state.end >= last_id.end:
                 return state, saved.reserved
             check = await self._integrity.check_intact(
-                reader.key, last_id.text, state.end, self._known_end
+                reader.key, last_id.text, state.end, self._known_end, nothing_lost=self._is_mirrored
             )
             if check.outcome is Outcome.INTACT:
+                if self._is_mirrored:
+                    await self._forget_lost(state.end)
                 return state, 0
             if check.outcome is Outcome.GONE:
                 return state, NO_LIMIT  # there is nothing to reserve in: the append will show that
@@ -219,9 +240,16 @@ class Loading:
                 *(reader, end, check.start, check.epoch),
             )
         await asyncio.gather(
-            drop_positions_from(self._streams, reader.key, end + 1),
-            self._streams.drop_aborted(reader.key, end, "+inf"),
+            self._forget_lost(end),
             self._integrity.epoch_begun(reader.topic, reader.partition, reader.key, check.epoch),
+        )
+
+    async def _forget_lost(self, end: int) -> None:
+        """Remove what is kept beside the log of offsets from `end` on."""
+        key = self._reader.key
+        await asyncio.gather(
+            drop_positions_from(self._streams, key, end + 1),
+            self._streams.drop_aborted(key, end, "+inf"),
         )
 
 

@@ -23,6 +23,7 @@ from moldau.broker.errors import ErrorCode, KafkaError, code_for
 from moldau.broker.log.state.log_state import Duplicate, LogState, Producer, TransactionStep
 from moldau.broker.log.writing.append import NO_REPLICAS, Append, MarkerAppend
 from moldau.broker.log.writing.failed_batches import SENT_AGAIN, FailedBatches
+from moldau.broker.log.writing.mirrored import MirroredChunk
 from moldau.broker.store.replication import NEVER
 from moldau.broker.store.streams import Entry
 from moldau.broker.wire.batch import (
@@ -173,7 +174,10 @@ class AppendQueue:
             if append.given_up:
                 self.retries.failed(header)
             elif header.attributes & CONTROL:
-                if not self._gather_marker(append, state, entry):
+                if isinstance(append, MirroredChunk):
+                    if not self._gather_chunk(append, state, entry, is_full=only_markers):
+                        break
+                elif not self._gather_marker(append, state, entry):
                     break
             elif only_markers:
                 queue.appendleft(append)
@@ -264,6 +268,26 @@ class AppendQueue:
         end = append.end
         entry.ends_transaction(producer_id, end)
         entry.add(append, state.advance_by_marker(append.header, end, entry.end, ahead))
+        return True
+
+    def _gather_chunk(
+        self, chunk: MirroredChunk, state: LogState, entry: InFlightEntry, *, is_full: bool
+    ) -> bool:
+        """A mirrored chunk is an entry of its own. False: nothing more is gathered."""
+        if is_full or entry.parts:
+            self.waiting.appendleft(chunk)
+            return False
+        refusal = chunk.refusal(state)
+        if refusal is None:
+            chunk.add_to(entry, state)
+            return False
+        if chunk.at > state.end and chunk is not self.rechecked:
+            # What it follows may have gone through another worker: catch up once, then check.
+            self.rechecked = chunk
+            self.waiting.appendleft(chunk)
+            self.wants_to_catch_up = True
+            return False
+        self.fail(chunk, refusal)
         return True
 
     def _may_be_mistaken(self, append: Append, refusal: KafkaError) -> bool:

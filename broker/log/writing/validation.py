@@ -54,6 +54,10 @@ UNPACKED_KEY = "moldau.batch.unpacked.max.bytes"
 LARGE = 1 << 17  # bytes: from here on unpacking and checking may take milliseconds
 MAX_UNPACKED_AT_ONCE = 1 << 20  # bytes, in the event loop
 MAX_REPORTED = 1000  # records that are refused; a batch may have millions
+MIRRORED_TEXT = (
+    "the topic is a mirror of another cluster's: produce there until `moldau mirror --cut-over` "
+    "has made it writable here"
+)
 BYTES_PER_RECORD = 64  # of what a batch may unpack to, on average
 MIN_RECORD_BYTES = 7  # no key, no value, no headers
 
@@ -123,6 +127,7 @@ def admit(
         and 0 < count == last_delta + 1
         and (attributes != 0 or count * MIN_RECORD_BYTES <= size - HEADER_SIZE)
         and (producer == NO_PRODUCER_ID or (epoch >= 0 and sequence >= 0))
+        and not config.mirror_source
     )
     if not ordinary:
         _check_frame(batch, header, config)
@@ -145,6 +150,9 @@ def admit(
 
 def _check_frame(batch: Buffer, header: BatchHeader, config: TopicConfig) -> None:
     size = len(batch)
+    if config.mirror_source:
+        # No error that is retried: the producer was moved too early, and shall say so.
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, MIRRORED_TEXT)
     if header.magic != MAGIC:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"record format {header.magic}, not {MAGIC}")
     if header.size != size:

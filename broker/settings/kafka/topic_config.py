@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from moldau.broker.settings.kafka.resolve import BrokerConfig, topic_value
+from moldau.broker.settings.kafka.topic_keys import MIRROR_SOURCE
 
 # Codec numbers of the record batch header; `producer` has none: batches are stored as received.
 CODEC_NUMBERS: Final = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -45,6 +46,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     native_key: str = ""
     native_bits: int = 10
     native_value: str = ""
+    mirror_source: str = ""  # set: only the mirror of the topic may append to it
 
 
 def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = None) -> TopicConfig:
@@ -91,4 +93,5 @@ def topic_config(overrides: Mapping[str, str], broker: BrokerConfig | None = Non
         native_key=text("moldau.native.key"),
         native_bits=integer("moldau.native.sequence.bits"),
         native_value=text("moldau.native.value"),
+        mirror_source=text(MIRROR_SOURCE),
     )

@@ -21,6 +21,7 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 
 MAX_LONG: Final = "9223372036854775807"
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+MIRROR_SOURCE: Final = "moldau.mirror.source"
 STORAGES: Final = ("log", "native")
 # These decide how and where records are stored, and cannot change after creation.
 FIXED: Final = ("moldau.storage", "moldau.native.key", "moldau.native.sequence.bits")
@@ -259,6 +260,13 @@ _DECLARED = (
         "alone, which is cheaper, for topics whose producers are trusted.",
         OneOf(("full", "header")),
         synonym="moldau.batch.validation",
+    ),
+    _key(
+        MIRROR_SOURCE,
+        STRING,
+        "",
+        "Set while a topic is mirrored (moldau mirror): the id of the cluster and of the topic it "
+        "comes from. Clients cannot produce to it then; --cut-over removes it.",
     ),
     _key(
         "moldau.native.key",

@@ -16,6 +16,8 @@ from moldau.broker.wire.schema import (
     Uuid,
 )
 
+NOT_MIRRORED = -1
+
 
 class PartitionProduceData(Message):
     index: Int32 = 0
@@ -33,6 +35,9 @@ class ProduceRequest(Message):
     acks: Int16 = 0
     timeout_ms: Int32 = 0
     topic_data: list[TopicProduceData] = []
+    # Ours: the batches of the one partition are mirrored from another cluster and keep their
+    # offsets; this is where the log has to end before them.
+    mirrored_at: Annotated[Int64, F(since=9, tag=100)] = NOT_MIRRORED
 
 
 class BatchIndexAndErrorMessage(Message):

@@ -1,0 +1,1 @@
+"""`moldau mirror`: topics of another cluster, at their own offsets (README.md)."""
