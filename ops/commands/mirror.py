@@ -259,11 +259,11 @@ def _shown(arguments: argparse.Namespace) -> Iterator[Show]:
                 screen(report, elapsed, console.height), refresh=True
             )
     else:
-        yield _every(LINE_EVERY_S, _print_line)
+        yield _every(LINE_EVERY_S, _print_line, first_after_s=LINE_EVERY_S)
 
 
-def _every(seconds: float, show: Show) -> Show:
-    shown_at = [0.0]
+def _every(seconds: float, show: Show, *, first_after_s: float = 0.0) -> Show:
+    shown_at = [time.monotonic() - seconds + first_after_s]
 
     def shown(report: Report, elapsed: float) -> None:
         if time.monotonic() - shown_at[0] >= seconds:

@@ -18,6 +18,7 @@ from moldau.broker.wire.messages.fetch import (
     PartitionData,
 )
 from moldau.broker.wire.messages.produce import (
+    NOT_MIRRORED,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -60,6 +61,7 @@ class RawClient(Connection):
         *,
         partition: int = 0,
         acks: int = -1,
+        mirrored_at: int = NOT_MIRRORED,
         version: int = NAMED_PRODUCE,
     ) -> PartitionProduceResponse:
         """Append one batch (see `make_batch`); the partition's answer, whatever it is."""
@@ -71,6 +73,7 @@ class RawClient(Connection):
                     name=topic, partition_data=[PartitionProduceData(partition, memoryview(batch))]
                 )
             ],
+            mirrored_at=mirrored_at,
         )
         answer: PartitionProduceResponse
         (answer,) = self.call(request, version).responses[0].partition_responses

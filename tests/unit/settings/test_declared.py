@@ -200,6 +200,7 @@ def test_topic_keys_are_kafkas_and_ours() -> None:
     assert declared.pop("moldau.native.key") == ("STRING", "", None)
     assert declared.pop("moldau.native.sequence.bits") == ("INT", "10", None)
     assert declared.pop("moldau.native.value") == ("STRING", "", None)
+    assert declared.pop("moldau.mirror.source") == ("STRING", "", None)
     assert declared == KAFKA_TOPIC_KEYS
 
 
