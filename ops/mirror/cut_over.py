@@ -14,14 +14,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from moldau.broker.settings.kafka.topic_keys import MIRROR_SOURCE
+from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED, MIRROR_SOURCE
 from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
 from moldau.ops.client import LATEST, STALE_LEADER, ClientError, Cluster, TopicPartition, refusal
-from moldau.ops.mirror.plan import ENDED
 from moldau.ops.mirror.topics import TopicMirror
 from moldau.ops.operations.configs import alter_topic_configs
 from moldau.ops.operations.open_transactions import OpenTransaction, open_transactions
@@ -42,7 +41,7 @@ def cut_over(source: Cluster, target: Cluster, topic: TopicMirror) -> tuple[list
     transactions were aborted. Raises ClientError."""
     places = [one.place for one in topic.partitions]
     if not topic.is_ending:
-        alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, topic.mark + ENDED)])
+        alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, topic.mark + MIRROR_ENDED)])
         if grown := _grown(source, target, places):
             alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, topic.mark)])
             return grown, 0

@@ -26,7 +26,6 @@ from moldau.broker.wire.batch import (
 from moldau.ops.client import TopicPartition
 
 CHUNK_BYTES = 1 << 20  # what is appended at once; a larger batch is a chunk of its own
-ENDED = ":ended"  # after the mark of a topic that is being cut over
 MAGIC = 2
 MAGIC_AT = 16
 

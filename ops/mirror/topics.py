@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from moldau.broker.errors import ErrorCode
-from moldau.broker.settings.kafka.topic_keys import MIRROR_SOURCE
+from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED, MIRROR_SOURCE
 from moldau.broker.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -21,7 +21,6 @@ from moldau.broker.wire.messages.metadata import MetadataResponseTopic
 from moldau.ops.client import EARLIEST, LATEST, ClientError, Cluster, TopicPartition
 from moldau.ops.mirror.partition import PartitionMirror
 from moldau.ops.mirror.plan import (
-    ENDED,
     Configs,
     Refused,
     SourceConfig,
@@ -137,7 +136,7 @@ def _follow(
         copied = {} if configs is None else configs.copied
         create_topic(target, topic.name, partitions, [*copied.items(), (MIRROR_SOURCE, topic.mark)])
     else:
-        topic.is_ending = mark == topic.mark + ENDED
+        topic.is_ending = mark == topic.mark + MIRROR_ENDED
         if mark != topic.mark and not topic.is_ending:
             if topic.partitions and not mark:
                 topic.end()

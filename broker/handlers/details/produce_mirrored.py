@@ -17,6 +17,7 @@ from moldau.broker.log.log import Log
 from moldau.broker.log.writing.mirrored import MirroredChunk
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
+from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED
 from moldau.broker.topics.topics import Topic
 from moldau.broker.wire.messages.produce import (
     PartitionProduceResponse,
@@ -24,8 +25,6 @@ from moldau.broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-
-ENDED = ":ended"  # after a mark: the mirror has ended, and its topic is not writable yet
 
 
 def append_mirrored(broker: Broker, request: ProduceRequest, call: Call) -> None:
@@ -58,7 +57,7 @@ async def _append(broker: Broker, request: ProduceRequest, call: Call) -> None:
 
 def _check_mirrored(topic: Topic) -> None:
     source = topic.config.mirror_source
-    if not source or source.endswith(ENDED) or topic.native:
+    if not source or source.endswith(MIRROR_ENDED) or topic.native:
         text = f"topic {topic.name} is not a mirror, or is one no more: its clients write to it"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
 

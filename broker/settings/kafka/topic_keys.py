@@ -22,6 +22,7 @@ LONG, DOUBLE, LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
 MAX_LONG: Final = "9223372036854775807"
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 MIRROR_SOURCE: Final = "moldau.mirror.source"
+MIRROR_ENDED: Final = ":ended"  # after its value: the mirror appends no more, and clients not yet
 STORAGES: Final = ("log", "native")
 # These decide how and where records are stored, and cannot change after creation.
 FIXED: Final = ("moldau.storage", "moldau.native.key", "moldau.native.sequence.bits")

@@ -12,7 +12,7 @@ import redis
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from moldau.broker.errors import ErrorCode
-from moldau.ops.mirror.plan import ENDED
+from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED
 from tests.integration.mirror.mirroring import (
     PATIENCE_S,
     assert_equal,
@@ -401,7 +401,7 @@ def test_a_cut_over_that_was_interrupted_is_completed(
         producer.write(name, b"open")
         mirror_once(source, target, name)
         mark = config_of(target, name)["moldau.mirror.source"]
-        alter_topic(there, name, {"moldau.mirror.source": mark + ENDED})
+        alter_topic(there, name, {"moldau.mirror.source": mark + MIRROR_ENDED})
         refused = there.produce(name, make_batch([(None, b"too early", 1)]))
         assert refused.error_code == ErrorCode.POLICY_VIOLATION
         assert cut_over(source, target, name)["aborted_transactions"] == 1

@@ -13,6 +13,7 @@ from moldau.broker.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
 )
 from moldau.broker.wire.messages.list_transactions import ListTransactionsRequest
+from moldau.broker.wire.messages.produce import ProduceRequest
 from moldau.broker.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
@@ -41,6 +42,7 @@ OURS: dict[tuple[type[Message], str], str] = {
     (AddPartitionsToTxnRequest, "store_id"): "an owner that sees another one does not answer",
     (AddPartitionsToTxnTopic, "topic_id"): "which topic of that name",
     (ListTransactionsRequest, "store_id"): "an owner that sees another one does not answer",
+    (ProduceRequest, "mirrored_at"): "batches of a mirror keep their offsets",
     (WriteTxnMarkersRequest, "store_id"): "a leader that sees another one does not write",
     (WritableTxnMarkerTopic, "topic_id"): "which topic of that name",
 }
