@@ -16,9 +16,8 @@ from moldau.broker.log.keeping.cleaning import KeyMap
 from moldau.broker.log.partition import PartitionLog
 from moldau.broker.log.reading.timestamps import offset_for_timestamp, offset_of_largest_timestamp
 from moldau.broker.log.state.log_state import LogState
-from moldau.broker.log.writing.append import InFlightEntry
-from moldau.broker.log.writing.append_queue import AppendQueue
-from moldau.broker.log.writing.markers import ADMINISTRATORS
+from moldau.broker.log.writing.append import ADMINISTRATORS
+from moldau.broker.log.writing.append_queue import AppendQueue, InFlightEntry
 from moldau.broker.log.writing.mirrored import MirroredChunk, admit_mirrored
 from moldau.broker.settings.kafka import topic_config
 from moldau.broker.wire.batch import (
