@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from moldau.broker.settings.kafka import BROKER_KEYS, TOPIC_KEYS
+from moldau.broker.settings.options import OPTIONS
 from moldau.ops.cli import COMMANDS, build_parser
 from moldau.ops.docs.tables import MARK, keys_tables
 from tests.support.brokers.running import ROOT
@@ -49,6 +51,16 @@ def test_snippets_are_found() -> None:
 def test_the_page_of_keys_is_the_table_in_the_code() -> None:
     written = (DOCS / "reference/keys.md").read_text()
     assert written.partition(MARK)[2] == keys_tables(), "run: python ops/docs/tables.py"
+
+
+def test_limits_are_changed_by_options_and_keys_that_there_are() -> None:
+    known = {*BROKER_KEYS, *TOPIC_KEYS, *(f"--{option.name}" for option in OPTIONS)}
+    rows = re.findall(
+        r"^\| .* \| .* \| (.*) \| .* \|$", (DOCS / "reference/limits.md").read_text(), re.M
+    )
+    named = {name for row in rows for name in re.findall("`(.+?)`", row)}
+    assert len(named) > 10
+    assert named <= known
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mkdocs") is None, reason="needs the extra docs")
