@@ -129,6 +129,17 @@ def offsets(slot_number: int, group_id: str) -> bytes:
     return group(slot_number, group_id) + b":offsets"
 
 
+def shares(slot_number: int, group_id: str) -> bytes:
+    """The terms of the share-partitions of a share group."""
+    return group(slot_number, group_id) + b":shares"
+
+
+def share(slot_number: int, group_id: str, topic_id: bytes, partition: int, term: int) -> bytes:
+    """The key of a share-partition's state under one term."""
+    what = b":share:%b:%d:%d" % (topic_id.hex().encode(), partition, term)
+    return group(slot_number, group_id) + what
+
+
 def transactions(slot_number: int) -> bytes:
     """The index of a slot's transactional ids."""
     return slot(slot_number) + b":txns"

@@ -24,8 +24,14 @@ def test_every_key_is_listed() -> None:
     used |= {*keys.generation(log, 8), keys.group(8, "<id>"), keys.offsets(8, "<id>")}
     used |= {keys.slot(8), keys.groups(8), keys.wake(9), keys.known_ends(b"<store id>")}
     used |= {keys.aborted(log), keys.transactions(8), keys.transaction(8, "<id>")}
+    used |= {keys.shares(8, "<id>"), keys.share(8, "<id>", bytes(16), 7, 6)}
     named = {
-        key.decode().replace(":7", ":<partition>").replace(":8", ":<n>").replace(":9", ":<worker>")
+        key.decode()
+        .replace(":7", ":<partition>")
+        .replace(":8", ":<n>")
+        .replace(":9", ":<worker>")
+        .replace(bytes(16).hex(), "<topic id>")
+        .replace(":6", ":<term>")
         for key in used
     }
     assert named == LISTED

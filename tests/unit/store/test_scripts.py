@@ -10,6 +10,7 @@ from moldau.broker.store.scripts import script
 from tests.support.stores.redis_server import RedisServer
 
 FILES = sorted(Path(scripts.__file__).parent.glob("*.lua"))
+SLOTTED = ("group_", "offsets_", "transac", "shares_")  # what writes to a slot
 FENCE = "if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then\nreturn -1\nend"
 ALLOW_OOM = "#!lua flags=allow-oom"
 
@@ -31,9 +32,7 @@ def test_a_file_says_what_its_script_takes(file: Path) -> None:
     assert any(line.startswith("-- ARGV: ") for line in comments) == uses_arguments
 
 
-@pytest.mark.parametrize(
-    "name", [file.stem for file in FILES if file.stem.startswith(("group_", "offsets_", "transac"))]
-)
+@pytest.mark.parametrize("name", [file.stem for file in FILES if file.stem.startswith(SLOTTED)])
 def test_what_writes_to_a_slot_compares_its_epoch_first(name: str) -> None:
     assert script(name).removeprefix(ALLOW_OOM).lstrip().startswith(FENCE)
 
