@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+import yaml
 
 from tests.integration.wheel import install_in_venv
 from tests.support.brokers.container import Container, Image, run_container, why_not
@@ -100,6 +101,31 @@ def test_a_volume_that_belongs_to_the_group_only(directory: Path, opt: Path) -> 
     beside.mkdir()
     with run_container(image, beside, opt, volume, owner=owner) as started:
         wait_until(lambda: started.health().returncode == 0, 60, "it is ready")
+
+
+def test_the_profile_for_development(directory: Path, opt: Path) -> None:
+    """Of the compose file: no TLS, no logins, the console through a published port."""
+    volume = directory / "data"
+    image = Image(opt, volume)
+    service = yaml.safe_load((ROOT / "ops/compose.yaml").read_text())["services"]["moldau-dev"]
+    image.environment |= service["environment"]
+    image.program = [image.program[0], *service["command"]]
+    beside = directory / "development"
+    beside.mkdir()
+    program = (
+        "import urllib.error, urllib.request as r"
+        "\nfor name in ('localhost:8092', 'other.example'):"
+        "\n    ask = r.Request('http://127.0.0.1:8092/topics', headers={'Host': name})"
+        "\n    try: print(r.urlopen(ask).status)"
+        "\n    except urllib.error.HTTPError as error: print(error.code)"
+    )
+    with run_container(image, beside, opt, volume) as started:
+        wait_until(lambda: started.health().returncode == 0, 60, "it is ready")
+        assert started.execute("python", "-c", program).stdout == "200\n403\n"
+        sent = started.execute(
+            "moldau", "produce", "greetings", "--bootstrap", "localhost:9092", text="hello\n"
+        )
+        assert sent.returncode == 0, sent.stderr
 
 
 def test_everything_that_is_copied_exists() -> None:
