@@ -8,8 +8,10 @@ wherever the version allows one, tagged fields set and unset.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import pytest
 
 from moldau.broker.wire.apis import APIS, NOT_SERVED, Api
 from moldau.broker.wire.batch import Buffer
@@ -77,6 +79,31 @@ CASES = [
     for side in ("request", "response")
 ]
 SERVED = [case for case in CASES if case.api.key in APIS]
+
+
+def for_each(cases: Iterable[Case]) -> Callable[[Callable[[Case], None]], Any]:
+    """Run a test with every case: one test for each message, whose versions take turns.
+
+    A test of its own for each of thousands of cases would cost more than what it does. A failure
+    names the case.
+    """
+    by_message: dict[str, list[Case]] = {}
+    for case in cases:
+        by_message.setdefault(f"{case.api.name}-{case.side}", []).append(case)
+
+    def decorate(test: Callable[[Case], None]) -> Any:
+        def run(message: str) -> None:
+            for case in by_message[message]:
+                try:
+                    test(case)
+                except Exception as fault:
+                    fault.add_note(f"in {case}")
+                    raise
+
+        run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
+        return pytest.mark.parametrize("message", by_message)(run)
+
+    return decorate
 
 
 def layout(case: Case) -> tuple[Any, ...]:

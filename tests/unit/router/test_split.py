@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,7 +37,7 @@ from moldau.broker.wire.messages.offset_fetch import OffsetFetchResponse, Offset
 from moldau.broker.wire.schema import Message
 from moldau.router.split import SPLIT_FIELDS, GatheredReply, RequestPart, merge
 from moldau.router.unavailable import unavailable_response
-from tests.support.raw.wire_messages import SERVED, Case, random_messages
+from tests.support.raw.wire_messages import SERVED, Case, for_each, random_messages
 
 OFFSET_FETCH, DESCRIBE, LIST, DELETE = (
     APIS[ApiKey.OFFSET_FETCH],
@@ -210,7 +209,7 @@ def codes(message: Any) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("case", OWNED, ids=str)
+@for_each(OWNED)
 def test_every_api_that_has_an_owner_has_an_unavailable_response(case: Case) -> None:
     for request in random_messages(case, 10):
         message = unavailable_response(case.api, case.version, request)

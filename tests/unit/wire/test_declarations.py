@@ -16,7 +16,7 @@ import pytest
 
 from moldau.broker.wire.apis import APIS, NOT_SERVED, Api, lookup
 from moldau.broker.wire.schema import NO_UUID, Field, Message, fields_of
-from tests.support.raw.wire_messages import CASES, LAYOUTS, Case, layout
+from tests.support.raw.wire_messages import CASES, LAYOUTS, Case, for_each, layout
 from tests.unit.wire.wire_oracles import NOT_IN_KAFKA_PYTHON, NOT_IN_KIO, OURS, kafkas_fields
 
 DECLARED = [*APIS.values(), *NOT_SERVED]
@@ -132,7 +132,7 @@ def default_of(field: Any, array: bool, kind: str) -> Any:
 
 
 @NEEDS_DEFINITIONS
-@pytest.mark.parametrize("case", CASES, ids=str)
+@for_each(CASES)
 def test_fields_are_those_of_kafka(case: Case) -> None:
     theirs = definition(case.message.__name__)
     assert ours(case.message, case.version) == kafkas(theirs, case.version)

@@ -12,13 +12,18 @@ import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.frame import read_request_header, request_frame
 from moldau.broker.wire.primitives import MalformedMessage
 from moldau.broker.wire.schema import Field, Message, fields_of
-from tests.support.raw.wire_messages import INTEGERS, LAYOUTS, SERVED, Case, random_messages
+from tests.support.raw.wire_messages import (
+    INTEGERS,
+    LAYOUTS,
+    SERVED,
+    Case,
+    for_each,
+    random_messages,
+)
 
 MUTANTS_PER_CASE = 120
 RANDOM_FRAMES_PER_CASE = 60
@@ -101,7 +106,7 @@ def check(case: Case, frame: bytes) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", LAYOUTS, ids=str)
+@for_each(LAYOUTS)
 def test_mutated_messages(case: Case) -> None:
     rng = random.Random(f"mutated {case}")
     originals = [case.encode(message) for message in random_messages(case, 10, seed=2)]
@@ -109,7 +114,7 @@ def test_mutated_messages(case: Case) -> None:
         check(case, mutated(rng.choice(originals), rng))
 
 
-@pytest.mark.parametrize("case", LAYOUTS, ids=str)
+@for_each(LAYOUTS)
 def test_random_bytes(case: Case) -> None:
     rng = random.Random(f"random {case}")
     for _ in range(RANDOM_FRAMES_PER_CASE):
@@ -119,7 +124,7 @@ def test_random_bytes(case: Case) -> None:
         check(case, bytes(rng.choices(alphabet, k=size)))
 
 
-@pytest.mark.parametrize("case", LAYOUTS, ids=str)
+@for_each(LAYOUTS)
 def test_every_prefix_of_a_message_is_malformed(case: Case) -> None:
     for message in random_messages(case, 3, seed=3):
         encoded = case.encode(message)
@@ -143,7 +148,7 @@ def peak_of(case: Case, frame: bytes) -> int:
     return peak
 
 
-@pytest.mark.parametrize("case", LAYOUTS, ids=str)
+@for_each(LAYOUTS)
 def test_a_hostile_length_anywhere_costs_no_memory(case: Case) -> None:
     rng = random.Random(f"hostile {case}")
     hostile_here = [bytes.fromhex("ffffffff0f"), bytes.fromhex("ffffffff07")]
@@ -184,7 +189,7 @@ def smallest(field: Field, version: int) -> Any:
     return empty.get(field.kind, 0)
 
 
-@pytest.mark.parametrize("case", LAYOUTS, ids=str)
+@for_each(LAYOUTS)
 def test_many_tiny_elements_cost_no_more_than_their_share(case: Case) -> None:
     for message in dense_messages(case.message, case.version):
         frame = case.encode(message)
@@ -194,7 +199,7 @@ def test_many_tiny_elements_cost_no_more_than_their_share(case: Case) -> None:
 # --- headers and whole requests -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", [case for case in SERVED if case.is_request], ids=str)
+@for_each(case for case in SERVED if case.is_request)
 def test_mutated_requests_with_their_headers(case: Case) -> None:
     rng = random.Random(f"request {case}")
     for message in random_messages(case, 4, seed=5):

@@ -10,8 +10,6 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-import pytest
-
 from moldau.broker.wire.apis import ApiKey
 from moldau.broker.wire.frame import (
     read_request_header,
@@ -21,7 +19,13 @@ from moldau.broker.wire.frame import (
 )
 from moldau.broker.wire.schema import NO_UUID, Field, Message
 from tests.support.raw.kafka_python import PROTOCOL
-from tests.support.raw.wire_messages import CASES, Case, one_of_each_layout, random_messages
+from tests.support.raw.wire_messages import (
+    CASES,
+    Case,
+    for_each,
+    one_of_each_layout,
+    random_messages,
+)
 from tests.unit.wire.wire_oracles import NOT_IN_KAFKA_PYTHON, kafkas_fields, without_ours
 
 # A version with the layout of an earlier one has the same code, so a few messages show its fields.
@@ -124,7 +128,7 @@ def test_every_case_is_known_or_listed_as_unknown() -> None:
         assert is_known != ((case.api.key, case.version) in NOT_IN_KAFKA_PYTHON), str(case)
 
 
-@pytest.mark.parametrize("case", KNOWN_CASES, ids=str)
+@for_each(KNOWN_CASES)
 def test_they_read_what_we_write(case: Case) -> None:
     theirs = theirs_for(case)
     assert theirs.flexible_version_q(case.version) == case.flexible
@@ -133,7 +137,7 @@ def test_they_read_what_we_write(case: Case) -> None:
         assert to_ours(decoded, case.message, theirs._struct, case.version) == without_ours(message)
 
 
-@pytest.mark.parametrize("case", KNOWN_CASES, ids=str)
+@for_each(KNOWN_CASES)
 def test_we_read_what_they_write(case: Case) -> None:
     for message in map(without_ours, messages(case)):
         encoded = bytes(as_theirs(case, message).encode())
@@ -142,7 +146,7 @@ def test_we_read_what_they_write(case: Case) -> None:
         assert case.encode(message) == encoded
 
 
-@pytest.mark.parametrize("case", KNOWN_CASES, ids=str)
+@for_each(KNOWN_CASES)
 def test_whole_frames_with_headers(case: Case) -> None:
     message = without_ours(messages(case)[-1])
     theirs = as_theirs(case, message)

@@ -15,13 +15,18 @@ import typing
 import uuid
 from typing import Any
 
-import pytest
 from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from moldau.broker.wire.schema import NO_UUID, Field, Message
-from tests.support.raw.wire_messages import CASES, Case, one_of_each_layout, random_messages
+from tests.support.raw.wire_messages import (
+    CASES,
+    Case,
+    for_each,
+    one_of_each_layout,
+    random_messages,
+)
 from tests.unit.wire.wire_oracles import NOT_IN_KIO, kafkas_fields, without_ours
 
 # A version with the layout of an earlier one has the same code, so a few messages show its fields.
@@ -177,7 +182,7 @@ def test_every_case_is_known_or_listed_as_unknown() -> None:
         assert is_known != ((case.api.key, case.version) in NOT_IN_KIO), str(case)
 
 
-@pytest.mark.parametrize("case", KNOWN_CASES, ids=str)
+@for_each(KNOWN_CASES)
 def test_they_read_what_we_write(case: Case) -> None:
     theirs = theirs_for(case)
     assert theirs.__flexible__ == case.flexible
@@ -189,7 +194,7 @@ def test_they_read_what_we_write(case: Case) -> None:
         assert to_ours(decoded, case.message, case.version) == message
 
 
-@pytest.mark.parametrize("case", KNOWN_CASES, ids=str)
+@for_each(KNOWN_CASES)
 def test_we_read_what_they_write(case: Case) -> None:
     theirs = theirs_for(case)
     write = entity_writer(theirs)
