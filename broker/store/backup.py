@@ -8,7 +8,7 @@ and what must be in it is known exactly.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -31,7 +31,6 @@ from moldau.broker.store.streams import (
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord
 
 _EXTENTS = script("log_extents")
-_LOG_RESTORED = script("log_restored")
 _NATIVE_RESTORED = script("native_restored")
 
 STREAMS_AT_ONCE = 500
@@ -209,36 +208,54 @@ class BackupStore(BlockingStore):
                 key = keys.transaction(slot, name.decode())
                 yield name.decode(), self._ask(self._redis.hget, key, "record")
 
-    # --- a restored copy ---
+    # --- a restored copy (store_loss/restored_logs.py) ---
 
-    def begin_again(self, *, offsets: int, epochs: int, native_ms: int) -> int:
-        """Let every log begin a new leader epoch when it is next loaded, above what the backup
-        knows and these margins; returns how many logs will.
+    def exists(self, key: bytes) -> bool:
+        return bool(self._ask(self._redis.exists, key))
 
-        `native_ms`: native topics go on above this time. Transactional ids are not those of a clean
-        shutdown any more: the broker went on after the backup.
-        """
-        count = 0
-        for topic in self.topic_records():
-            for at in range(topic.partitions):
-                log = log_key(topic, at)
-                if is_native(topic):
-                    self._ask(self._redis.eval, _NATIVE_RESTORED, 1, log, str(native_ms))
-                    continue
-                words = (log, keys.state(log), str(offsets), str(epochs))
-                begins = int(self._ask(self._redis.eval, _LOG_RESTORED, 2, *words))
-                if begins == -2:
-                    raise StoreRefused(
-                        f"topic {topic.name}, partition {at} cannot begin {offsets:,} offsets "
-                        "higher: its offsets are used up; choose a smaller --margin"
-                    )
-                count += begins >= 0
+    def log_state(self, log: bytes) -> dict[bytes, bytes]:
+        """Every field of a log's state."""
+        found: dict[bytes, bytes] = self._ask(self._redis.hgetall, keys.state(log))
+        return found
+
+    def last_entry(self, log: bytes) -> Entry | None:
+        words = ("XREVRANGE", log, "+", "-", "COUNT", 1)
+        found = decode_entries(_pairs(self._ask(self._redis.execute_command, *words)))
+        return found[0] if found else None
+
+    def begin_epoch(
+        self, log: bytes, *, start: int, number: int, text: bytes, first_entry: bytes,
+        used_up: Sequence[bytes],
+    ) -> None:  # fmt: skip
+        """Begin a leader epoch. `text`: all epochs; `used_up`: fields of the state to remove."""
+        pipeline: Any
+        with self._redis.pipeline(transaction=True) as pipeline:
+            if used_up:
+                pipeline.hdel(keys.state(log), *used_up)
+            # A log without a store id would be taken for one whose store has never changed.
+            pipeline.hsetnx(keys.state(log), "history", "restored")
+            pipeline.hset(keys.state(log), "epochs", text)
+            pipeline.hset(keys.EPOCHS, log, number)
+            pipeline.execute_command("XSETID", log, f"{start}-0")
+            pipeline.execute_command("XADD", log, "NOMKSTREAM", f"{start}-1", "b", first_entry)
+            self._ask(pipeline.execute)
+
+    def raise_native_id(self, stream: bytes, milliseconds: int) -> None:
+        """Let the entries of a native topic's stream go on above this time."""
+        self._ask(self._redis.eval, _NATIVE_RESTORED, 1, stream, str(milliseconds))
+
+    def forget_clean_shutdown(self) -> None:
+        """Transactional ids are not those of a clean shutdown: the broker went on afterwards."""
         for slot in range(SLOTS):
             intact = self._ask(self._redis.hget, keys.slot(slot), "txns") or b""
             if intact.startswith(CLOSED):
                 value = intact.removeprefix(CLOSED)
                 self._ask(self._redis.hset, keys.slot(slot), "txns", value)
-        return count
+
+    def claim(self) -> str | None:
+        """Who serves the database, if anyone does."""
+        found: bytes | None = self._ask(self._redis.get, keys.SERVING)
+        return None if found is None else found.decode("utf-8", "replace")
 
     def is_loading(self) -> bool:
         """Is the server reading its file? Raises StoreFault while it does not listen."""

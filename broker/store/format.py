@@ -17,7 +17,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.errors import StoreRefused
 from moldau.broker.placement import slot_of
@@ -58,6 +58,32 @@ def check_not_newer(stored: bytes) -> None:
     number = stored.partition(b" ")[0]
     if not number.isdigit() or int(number) > CURRENT:
         check_format(stored)
+
+
+class Change(NamedTuple):
+    """What `migrate` would do."""
+
+    found: int  # the format of the store; 0: it is empty
+    refusal: str = ""  # why it would refuse the store
+    keys: int = 0
+    renames: int = 0
+
+
+def planned_change(store: BlockingStore) -> Change:
+    """What `migrate` would do with the store. It is only read."""
+    stored = store.format()
+    if stored is not None:
+        number = stored.partition(b" ")[0]
+        try:
+            check_format(stored)
+        except StoreRefused as refusal:
+            return Change(int(number) if number.isdigit() else -1, str(refusal))
+        return Change(CURRENT)
+    if store.is_unused():
+        return Change(0)
+    renaming = Renaming(store.topic_records())
+    found = {key for some in store.own_keys(STEP) for key in some}
+    return Change(1, "", len(found), sum(renaming.new_name(key) is not None for key in found))
 
 
 def refuse_old_format() -> StoreRefused:

@@ -150,6 +150,13 @@ class EmbeddedStoreId:
             sync=noted is not None and noted.is_clean,
         )
 
+    def would_be_kept(self) -> bool:
+        """Would `begin` keep the store id? Nothing is changed."""
+        noted, found = self._read(), self.look()
+        if noted is None or not self.file.exists():
+            return False
+        return found.continues(noted) and not found.may_lack_a_write(noted)
+
     def note(
         self,
         found: Extent,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 # A log of a restored broker goes on above all offsets that the broker gave out after the backup, at
 # this rate since then and for a week more. No partition keeps it up: it is some 300 MB/s of the
@@ -16,33 +15,6 @@ EPOCHS = 1_000  # more leader epochs than a log begins after a backup
 NATIVE_MS = 60_000  # clocks of two machines differ by less
 
 _NAME = re.compile(r"\d{8}T\d{6}Z(?:-\d+)?")
-_PART = re.compile(r"file (\S+) seq (\d+) type ([bih])")
-
-
-class Part(NamedTuple):
-    """A file of the append-only file, as its manifest lists it."""
-
-    name: str
-    number: int
-    kind: str  # b: base, i: increment, h: replaced, about to be removed
-
-
-def read_parts(text: str) -> list[Part]:
-    """The parts that are loaded, in order. Raises ValueError."""
-    parts = []
-    for line in text.splitlines():
-        found = _PART.match(line)
-        if found is None or "/" in found[1]:
-            raise ValueError(f"not a line of an append-only file's manifest: {line!r}")
-        parts.append(Part(found[1], int(found[2]), found[3]))
-    loaded = [part for part in parts if part.kind != "h"]
-    if not loaded or loaded[-1].kind != "i":
-        raise ValueError("no part of the append-only file is being written")
-    return loaded
-
-
-def parts_text(parts: Iterable[Part]) -> str:
-    return "".join(f"file {part.name} seq {part.number} type {part.kind}\n" for part in parts)
 
 
 def offsets_margin(marked_ms: int, now_ms: int) -> int:

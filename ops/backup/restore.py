@@ -4,11 +4,11 @@ Everything is made in `<data dir>/restoring` and moved out of it at the end, the
 restore that was interrupted leaves nothing that a broker would serve, and can be run again.
 
 **An offset never names two records.** The broker went on after the backup, and gave out offsets
-that the backup does not know. So a store of its own loads the copy, and every log is made to begin
-a new leader epoch above all that the backup knows and a margin (`plan.py`). The broker itself does
-that as after any loss (`broker/store_loss/`): the new data directory has no store id yet, so all
-logs, groups and transactional ids are checked at the first start. Open transactions are aborted
-then, and no group begins a generation that it had.
+that the backup does not know. So a store of its own loads the copy, and every log begins a new
+leader epoch above all that the backup knows and a margin (`plan.py`,
+`broker/store_loss/restored_logs.py`). Groups and transactional ids go on as after any loss: the new
+data directory has no store id yet, so open transactions are aborted at the first start, and no
+group begins a generation that it had.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.store.format import check_not_newer, migrate
+from moldau.broker.store_loss.restored_logs import begin_again
 from moldau.ops.backup.files import (
     BackupError,
     Progress,
@@ -135,8 +136,12 @@ def _begin_again(
             if store.marked_with() != mark.value:
                 raise BadBackup("the store's file does not end at the mark of the manifest")
             migrate(store)
-            logs = store.begin_again(
-                offsets=margin, epochs=EPOCHS, native_ms=native_time(mark.at_ms, now_ms)
+            logs = begin_again(
+                store,
+                offsets=margin,
+                epochs=EPOCHS,
+                native_ms=native_time(mark.at_ms, now_ms),
+                now_ms=now_ms,
             )
             store.shut_down()
             return logs

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from moldau.broker.store.append_parts import PARTS_NAME, Part, parts_text, read_parts
 from moldau.broker.store.backup import Mark, mark_command
 from moldau.ops.backup.files import (
     BackupError,
@@ -46,10 +47,8 @@ from moldau.ops.backup.manifest import (
     Manifest,
     encoded,
 )
-from moldau.ops.backup.plan import Part, parts_text, read_parts
 from moldau.ops.serve.control import ask_control, ask_status
 
-PARTS_NAME = "appendonly.aof.manifest"
 ATTEMPTS = 20  # while the file is rewritten again and again
 MARK_PATIENCE_S = 10.0
 LOOK_EVERY_S = 0.02

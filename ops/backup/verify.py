@@ -13,6 +13,7 @@ import msgspec
 
 from moldau.broker.coordinator.groups.serialization import loaded_group
 from moldau.broker.errors import StoreFault
+from moldau.broker.store.append_parts import link_parts
 from moldau.broker.store.backup import BackupStore, Counted, MarkedTopic, is_native, log_key
 from moldau.broker.store.format import migrate
 from moldau.broker.store.topics import TopicRecord
@@ -21,9 +22,7 @@ from moldau.broker.txn import record as txn_record
 from moldau.ops.backup.files import Progress, check_files
 from moldau.ops.backup.fold import Folded, LogFold
 from moldau.ops.backup.manifest import APPEND_ONLY, BadBackup, Manifest, read_manifest
-from moldau.ops.backup.plan import Part, parts_text, read_parts
 from moldau.ops.backup.restore import check_store_format
-from moldau.ops.backup.take import PARTS_NAME
 from moldau.ops.serve.scratch_store import NotLoadedError, scratch_store
 
 
@@ -83,20 +82,10 @@ def verify(
 
 
 def _link_files(directory: Path, made: Path) -> None:
-    """The files of the store, and an empty one behind them: a server writes to the last one, and
-    cuts that if its end is missing."""
-    source, target = (directory / APPEND_ONLY).resolve(), made / "appendonlydir"
-    target.mkdir(mode=0o700)
     try:
-        parts = read_parts((source / PARTS_NAME).read_text())
+        link_parts(directory / APPEND_ONLY, made)
     except ValueError as fault:
-        raise BadBackup(f"{source / PARTS_NAME}: {fault}") from None
-    for part in parts:
-        (target / part.name).symlink_to(source / part.name)
-    number = parts[-1].number + 1
-    parts.append(Part(f"appendonly.aof.{number}.incr.aof", number, "i"))
-    (target / parts[-1].name).touch(mode=0o600)
-    (target / PARTS_NAME).write_text(parts_text(parts))
+        raise BadBackup(f"{directory / APPEND_ONLY}: {fault}") from None
 
 
 def _read_everything(store: BackupStore, manifest: Manifest, found: Verified) -> None:

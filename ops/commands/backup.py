@@ -194,6 +194,7 @@ def _take_every(
             due = max(due + every_s, time.monotonic())
             time.sleep(max(due - time.monotonic(), 0))
     finally:
+        _remove_oldest(directory, keep)  # a signal may have come between the newest and this
         os.close(lock)
 
 

@@ -85,6 +85,7 @@ examples:
   moldau serve --redis redis://:secret@10.0.0.5:6379/0
   moldau serve --redis redis+sentinel://:secret@10.0.0.5:26379,10.0.0.6:26379/mymaster/0
   moldau serve --config moldau.toml
+  moldau serve --check --data-dir ./data         before an upgrade: what a start would change
 
 Every option is also an environment variable (MOLDAU_PORT=19092) and a key of the TOML file:
   port = 19092
@@ -99,7 +100,8 @@ signals:
                     the others look at their certificates again
                     (ports, store and number of processes need a restart of serve)
 
-exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start (the message names the cause)
+exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start (the message names the cause);
+with --check 0 would start, 3 would not
 """
 
 
@@ -107,6 +109,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
     parser.add_argument("--config", metavar="FILE", help="TOML file with the same options")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="say what a start would change in the store, and whether it would succeed; "
+        "change nothing, start nothing",
+    )
+    parser.add_argument("--json", action="store_true", help="with --check: print JSON")
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in OPTIONS:
         if option.group not in groups:
@@ -121,6 +130,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     os.umask(0o077)  # every file and socket, of child processes too: none is for other users
     try:
+        if arguments.check:
+            return _check(arguments)
+        if arguments.json:
+            raise ConfigError("--json goes with --check; for log lines it is --log-json")
         settings = read_settings(arguments)
         if settings.exit_with_parent:
             check_standard_input()
@@ -131,6 +144,16 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"moldau: {error}", file=sys.stderr)
         return BOOT_FAILED
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Raises ConfigError."""
+    # Imported here: a start does not need it.
+    from moldau.ops.serve.check_command import report_start
+
+    settings = load_settings(vars(arguments), os.environ, arguments.config)
+    check_exposure(settings.listening, insecure=settings.insecure)
+    return report_start(settings, as_json=arguments.json)
 
 
 def read_settings(arguments: argparse.Namespace) -> ServeSettings:

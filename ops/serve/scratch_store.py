@@ -32,18 +32,26 @@ class NotLoadedError(RuntimeError):
 
 
 @contextlib.contextmanager
-def scratch_store(files: Path, loading: OnLoading = lambda: None) -> Iterator[BackupStore]:
+def scratch_store(
+    files: Path, loading: OnLoading = lambda: None, *, may_cut: bool = False
+) -> Iterator[BackupStore]:
     """The store on `files`, which holds the directory `appendonlydir`, once it is loaded.
 
-    `loading` is called many times until then. Raises ConfigError where there is no embedded store,
-    NotLoadedError.
+    `loading` is called many times until then. `may_cut`: a file whose end is missing is cut behind
+    its last command, as at a start of the broker; otherwise it is refused.
+
+    Raises ConfigError where there is no embedded store, NotLoadedError.
     """
     binary = server_binary()
     directory = Path(tempfile.mkdtemp(prefix="moldau-"))
     socket, log = directory / "store.sock", directory / "store.log"
     try:
         process = subprocess.Popen(
-            server_argv(binary, socket=socket, files=files, log=log, fsync="no"),
+            [
+                *server_argv(binary, socket=socket, files=files, log=log, fsync="no"),
+                # The server cuts any part, also one that it then refuses.
+                *("--aof-load-truncated", "yes" if may_cut else "no"),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -3,6 +3,7 @@ and nothing is left of a restore."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moldau.broker.store.backup import BackupStore, MarkedTopic, StreamExtent
+from moldau.broker.store import keys
+from moldau.broker.store.backup import MarkedTopic, StreamExtent
 from moldau.ops.backup.files import BackupError
-from moldau.ops.backup.manifest import APPEND_ONLY, MANIFEST, BadBackup, read_manifest
+from moldau.ops.backup.manifest import APPEND_ONLY, MANIFEST, BadBackup, FileEntry, read_manifest
 from moldau.ops.backup.restore import Restored, restore
 from moldau.ops.backup.verify import Verified, verify
 from moldau.ops.serve.scratch_store import scratch_store
@@ -60,9 +62,10 @@ def test_a_good_one(backup: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == ["lock", "store"]
     with scratch_store(tmp_path / "data" / "store") as store:
         state = store._redis.hgetall(b"{%b}:state" % LOG)
-        assert store.extent(LOG) == StreamExtent(3, "20-1")
-    assert state[b"r:0"] == b"6000", "above what a worker had reserved"
-    assert state[b"floor_epoch"] == b"1000"
+        assert store.extent(LOG) == StreamExtent(4, "6000-1")
+        assert store._redis.hget(keys.EPOCHS.decode(), LOG.decode()) == b"1000"
+    # Above what a worker had reserved, which is used up.
+    assert state == {b"start": b"0", b"history": b"before", b"epochs": b"1000:6000:30"}
 
 
 def cut(path: Path) -> None:
@@ -100,6 +103,16 @@ def another_mark(backup: Path) -> None:
     write_manifest(backup, with_mark(read_manifest(backup), value="0" * 32))
 
 
+def cut_and_sealed(backup: Path) -> None:
+    """The manifest says that it is as it should be."""
+    cut(backup / INCREMENT)
+    content = (backup / INCREMENT).read_bytes()
+    manifest = read_manifest(backup)
+    entry = FileEntry(len(content), hashlib.sha256(content).hexdigest())
+    files = {**manifest.files, INCREMENT: entry}
+    write_manifest(backup, msgspec.structs.replace(manifest, files=files))
+
+
 BAD: list[tuple[Callable[[Path], object], str]] = [
     (shutil.rmtree, "is no backup: it is not a directory"),
     (lambda at: (at / MANIFEST).unlink(), f"is no backup: it has no {MANIFEST}"),
@@ -114,6 +127,7 @@ BAD: list[tuple[Callable[[Path], object], str]] = [
     (newer_backup, "has backup format 2, this version knows 1"),
     (newer_store, "the store has format 3, this version knows 2: it needs Moldau 0.9.0 or newer"),
     (outside, r"names a file outside of the backup: \.\./outside"),
+    (cut_and_sealed, "the store cannot load the backup: .*Unexpected end of file"),
     (another_mark, "does not end at the mark of the manifest"),
 ]
 
@@ -123,8 +137,10 @@ def test_a_bad_one_is_refused_by_name(
     backup: Path, tmp_path: Path, damage: Callable[[Path], object], text: str
 ) -> None:
     damage(backup)
+    before = {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
     with pytest.raises(BadBackup, match=text):
         verified(backup)
+    assert before == {path: path.read_bytes() for path in backup.rglob("*") if path.is_file()}
     data_dir = tmp_path / "data"
     with pytest.raises(BadBackup, match=text):
         restored(backup, data_dir)
@@ -150,18 +166,3 @@ def test_offsets_that_would_be_used_up(backup: Path, tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="choose a smaller --margin"):
         restored(backup, tmp_path / "data", margin=1 << 53)
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["lock"]
-
-
-def test_a_margin_on_top_of_another(backup: Path, tmp_path: Path) -> None:
-    """A log that has begun epochs before goes on above them."""
-    work = tmp_path / "again"
-    shutil.copytree(backup / APPEND_ONLY, work / "appendonlydir")
-    with scratch_store(work) as store:
-        _set_epochs(store, "3:7000:30")
-        assert store.begin_again(offsets=50, epochs=10, native_ms=0) == 1
-        state = store._redis.hgetall(b"{%b}:state" % LOG)
-        assert (state[b"r:0"], state[b"floor_epoch"]) == (b"7050", b"13")
-
-
-def _set_epochs(store: BackupStore, text: str) -> None:
-    store._redis.hset(f"{{{LOG.decode()}}}:state", mapping={"epochs": text, "start": 7_000})

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from moldau.ops.backup.plan import (
-    Part,
     backup_name,
     is_backup_name,
     native_time,
     offsets_margin,
-    parts_text,
-    read_parts,
     superfluous,
 )
 
@@ -47,33 +42,3 @@ def test_the_margin_grows_with_the_age_of_the_backup() -> None:
 def test_native_ids_go_on_above_both_clocks() -> None:
     assert native_time(1_000, 500_000) == 560_000
     assert native_time(500_000, 1_000) == 560_000
-
-
-def test_the_parts_that_are_loaded() -> None:
-    text = (
-        "file appendonly.aof.1.base.rdb seq 1 type h\n"
-        "file appendonly.aof.2.base.rdb seq 2 type b\n"
-        "file appendonly.aof.2.incr.aof seq 2 type i\n"
-        "file appendonly.aof.3.incr.aof seq 3 type i startoffset 7\n"
-    )
-    parts = read_parts(text)
-    assert parts == [
-        Part("appendonly.aof.2.base.rdb", 2, "b"),
-        Part("appendonly.aof.2.incr.aof", 2, "i"),
-        Part("appendonly.aof.3.incr.aof", 3, "i"),
-    ]
-    assert read_parts(parts_text(parts)) == parts
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "file appendonly.aof.1.base.rdb seq 1 type b\n",
-        "file ../outside.aof seq 1 type i\n",
-        "something else\n",
-    ],
-)
-def test_what_is_no_list_of_parts(text: str) -> None:
-    with pytest.raises(ValueError, match="append-only"):
-        read_parts(text)
