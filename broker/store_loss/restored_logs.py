@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from moldau.broker.errors import StoreRefused
 from moldau.broker.store.backup import BackupStore, is_native, log_key
-from moldau.broker.store.cleaned import decode_part
+from moldau.broker.store.streams import decode_part
 from moldau.broker.store_loss.epochs import Epoch, Epochs
 from moldau.broker.wire.batch import headers, set_base_offset
 from moldau.broker.wire.control import EndMarker, build_end_marker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from moldau.broker.store.cleaned import CleanPart
+from moldau.broker.store.streams import CleanPart
 from moldau.broker.store_loss.restored_logs import next_epoch
 
 
