@@ -350,7 +350,10 @@ class Producer:
         self._unacknowledged: dict[int, SimulatedAppend | None] = {}  # by sequence; None: to send
 
     def produce(self, worker: Worker, replicas: int) -> None:
-        if len(self._unacknowledged) < self.MOST_OUT and not (self._is_out and self._has_failed):
+        # Replies of a connection come in order, so those that are out follow one another.
+        first = min(self._unacknowledged, default=self._next)
+        is_full = self._next - first >= self.MOST_OUT
+        if not is_full and not (self._is_out and self._has_failed):
             self._unacknowledged[self._next] = None
             self._next += 1
             self._send_all(worker, replicas)
