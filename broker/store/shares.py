@@ -96,6 +96,10 @@ class ShareStore:
         key = keys.share(slot, group_id, place.topic_id, place.partition, term)
         return TakenShare(Term(term, identity, _HEAD + bulk(key), connection), bool(is_kept), state)
 
+    @property
+    def is_up(self) -> bool:
+        return self._pipe.is_up
+
     def is_current(self, term: Term) -> bool:
         """Check whether writes under this term may be sent: it began on this connection."""
         return term.connection == self._connection and self._pipe.is_up

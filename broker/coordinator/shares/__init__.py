@@ -1,0 +1,1 @@
+"""Runs the state machine of share-partitions (`broker/share`): takes, stores, times, drops them."""
