@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,17 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = {"broker", "router", "ops", "loadtest"}
 
 
+@cache
 def sources() -> list[Path]:
     listed = subprocess.run(
         ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.split()
     return [ROOT / name for name in listed] or pytest.skip("not a checkout")
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes())
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -31,7 +38,7 @@ def test_folders_are_imported_below_moldau() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in sources()
-        for name in imported(ast.parse(path.read_bytes()))
+        for name in imported(parsed(path))
         if name.split(".")[0] in FOLDERS
     ]
     assert wrong == []
@@ -70,7 +77,7 @@ def test_what_is_called_is_or_has_is_a_bool() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for path in sources()
         if path.relative_to(ROOT).parts[0] in FOLDERS
-        for node, name, annotation in declared(ast.parse(path.read_bytes()))
+        for node, name, annotation in declared(parsed(path))
         if name.lstrip("_").startswith(("is_", "has_")) and not is_of_bools(node, annotation)
     ]
     assert wrong == []
