@@ -51,7 +51,7 @@ class Links(Protocol):
 
 
 class Link:
-    """To one worker, for one kind of request."""
+    """A link to one worker, for one kind of request."""
 
     def __init__(self, path: str, own: int, worker: int, api: Api, version: int) -> None:
         self._path = path

@@ -110,7 +110,7 @@ class Login:
     # --- requests ---
 
     def serve(self, frame: bytearray) -> None:
-        """In place of the connection's own way to serve a request."""
+        """Serve a request in place of the connection."""
         try:
             if self._is_relayed and self._answers_who(frame):
                 return

@@ -28,7 +28,7 @@ class InitAnswer(Struct, frozen=True):
 
 
 class AddAnswer(Struct, frozen=True):
-    """Without an error and missing partitions, all are durably part of transaction `number`."""
+    """Unless there is an error or a missing partition, all are durably part of `number`."""
 
     error: ErrorCode
     number: int = NO_NUMBER

@@ -126,7 +126,7 @@ def _licence(pin: Pin) -> str | None:
 
 
 def own_version() -> str:
-    """Of the tree that this stands in, else of the installed package."""
+    """The version of the tree that this stands in, else of the installed package."""
     if PROJECT.exists():
         version: str = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["version"]
         return version

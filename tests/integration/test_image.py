@@ -93,7 +93,7 @@ def test_its_health_is_that_of_the_store(container: Container) -> None:
 
 
 def test_a_volume_that_belongs_to_the_group_only(directory: Path, opt: Path) -> None:
-    """As Kubernetes mounts one, by `fsGroup`."""
+    """Kubernetes mounts a volume like that, by `fsGroup`."""
     volume = directory / "data"
     image = Image(opt, volume)
     owner = f"uid=0,gid={image.user},mode=2770"
@@ -104,7 +104,7 @@ def test_a_volume_that_belongs_to_the_group_only(directory: Path, opt: Path) -> 
 
 
 def test_the_profile_for_development(directory: Path, opt: Path) -> None:
-    """Of the compose file: no TLS, no logins, the console through a published port."""
+    """The compose file's has no TLS, no logins, and the console through a published port."""
     volume = directory / "data"
     image = Image(opt, volume)
     service = yaml.safe_load((ROOT / "ops/compose.yaml").read_text())["services"]["moldau-dev"]

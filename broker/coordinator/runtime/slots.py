@@ -153,7 +153,7 @@ class Slots:
         return self._reacquired.is_set()
 
     async def wait_reacquired(self, within_s: float | None = None) -> None:
-        """Until every slot is taken again and written again, or given up. Raises StoreTimeout."""
+        """Wait until every slot is re-acquired and written again, or lost. Raises StoreTimeout."""
         if self._reacquired.is_set():
             return
         try:

@@ -37,7 +37,7 @@ class Maintenance:
         self._compacted: PartitionLog | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as loops:
             loops.create_task(self._retain_forever())
             loops.create_task(self._compact_forever())

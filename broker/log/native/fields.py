@@ -50,7 +50,7 @@ class Words(NamedTuple):
 
 
 def to_words(payload: bytes, spans: Sequence[Span], most: int) -> Words:
-    """Without field names where all records have the usual fields; at most so many words each."""
+    """Words without field names where all records have the usual fields; at most so many each."""
     keyed = spans[0][3] >= 0
     words: list[bytes | int] = []
     when, written = None, b""

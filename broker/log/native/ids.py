@@ -163,7 +163,7 @@ class Run:
 
     @property
     def least_plain(self) -> int:
-        """From this offset on an id that fits is its own offset; -1: never.
+        """The offset from which on an id that fits is its own offset; -1: never.
 
         A caller with many entries may number these itself, and report it with `go_on`.
         """

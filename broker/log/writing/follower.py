@@ -40,7 +40,7 @@ class Effects(Protocol):
     """What the machine asks of its shell, and the event that answers it."""
 
     def end_turn(self) -> object:
-        """At the end of this turn of the event loop: `turn_ended`."""
+        """Call `turn_ended` at the end of this turn of the event loop."""
 
     def send(self, entry: InFlightEntry) -> None:
         """Append an entry at its base offset: `replied`."""

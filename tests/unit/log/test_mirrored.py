@@ -241,7 +241,7 @@ async def test_reading_from_any_offset(server: RedisServer, limit: int) -> None:
 
 
 async def test_a_log_is_loaded_as_it_was_written(server: RedisServer) -> None:
-    """From its entries, from a snapshot and the entries after it, and by who follows it."""
+    """Its entries show it, a snapshot and the entries after it, and whoever follows it."""
     for seed in range(12):
         rng = random.Random(seed)
         batches = random_log(rng, batches=20, start=rng.choice((0, 55)))

@@ -67,7 +67,7 @@ def helm(*settings: str) -> subprocess.CompletedProcess[str]:
 
 
 def render(*settings: str) -> dict[str, dict[str, Any]]:
-    """By kind and name."""
+    """Render the chart; documents by kind and name."""
     done = helm(*settings)
     assert done.returncode == 0, done.stderr
     documents = [each for each in yaml.safe_load_all(done.stdout) if each]
@@ -80,7 +80,7 @@ def container_of(workload: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings_of(rendered: dict[str, dict[str, Any]], tmp_path: Path, kind: str) -> ServeSettings:
-    """As `moldau serve` has them in the pod."""
+    """Settings as `moldau serve` has them in the pod."""
     container = container_of(rendered[f"{kind}/shop-moldau"])
     image = Image(Path("/opt/moldau"), Path("/data"))
     variables = {each["name"]: each.get("value", "redis://secret") for each in container["env"]}

@@ -28,7 +28,7 @@ BROKERS = {name: each for name, each in SERVICES.items() if "build" in each}
 
 
 def settings_of(service: dict[str, Any], volume: Path) -> ServeSettings:
-    """As `moldau serve` has them in the container."""
+    """Settings as `moldau serve` has them in the container."""
     image = Image(Path("/opt/moldau"), volume)
     environment = image.environment | {
         name: str(value) for name, value in service["environment"].items()

@@ -332,7 +332,7 @@ class World:
         model.pass_start()
 
     def acknowledge(self, member: str, batches: list[tuple[int, int, bytes]]) -> None:
-        """As a handler does: what makes no sense does not reach the partition."""
+        """Acknowledge as a handler does: invalid batches do not reach the partition."""
         if acknowledging.refusal(batches, may_renew=True) is not None:
             self.codes.append(ErrorCode.INVALID_REQUEST)
             return
