@@ -160,7 +160,10 @@ class Copying:
         topics: dict[str, list[FetchPartition]] = {}
         for one in partitions:
             wanted = FetchPartition(
-                one.place.partition, fetch_offset=one.position, partition_max_bytes=PARTITION_BYTES
+                one.place.partition,
+                fetch_offset=one.position,
+                last_fetched_epoch=one.epoch,
+                partition_max_bytes=PARTITION_BYTES,
             )
             topics.setdefault(one.place.topic, []).append(wanted)
         request = FetchRequest(
@@ -185,11 +188,21 @@ class Copying:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             one.unknown()
             return
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            one.refuse(str(refusal("the source", code)))
+            return
         if code:
             self._source.forget_leader(one.place)
             if code in RETRIABLE:
                 return
             raise refusal(f"partition {one.place} of the source", code)
+        if answer.diverging_epoch is not None and answer.diverging_epoch.end_offset >= 0:
+            one.refuse(
+                f"the source has lost its records from offset {answer.diverging_epoch.end_offset} "
+                f"on, and they are here up to offset {one.position - 1}: its offsets may name "
+                "other records now; delete the topic here, and it is mirrored anew"
+            )
+            return
         one.source_start, one.source_end = answer.log_start_offset, answer.high_watermark
         records = answer.records
         if records and not isinstance(records, list):
@@ -236,7 +249,7 @@ class Copying:
         result = answer.responses[0].partition_responses[0]
         code = result.error_code
         if code == 0:
-            one.appended(chunk.end, chunk.records, len(chunk.data))
+            one.appended(chunk)
             return True
         if code in _FINAL:
             one.refuse(str(refusal(f"offset {chunk.at}", code, result.error_message)))
@@ -260,8 +273,10 @@ class Copying:
         result = answer.topics[0].partitions[0]
         if result.error_code == 0:
             one.target_start = result.low_watermark
-        elif result.error_code in STALE_LEADER:
+        elif result.error_code in RETRIABLE:
             self._target.forget_leader(place)
+        else:
+            one.refuse(str(refusal("the log start cannot be raised", result.error_code)))
 
 
 def _bounds(

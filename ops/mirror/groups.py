@@ -56,7 +56,7 @@ class Groups:
         """Copy what the groups of the source have committed since. `end_of`: where a mirrored log
         ends here. Raises ClientError when a cluster cannot be reached."""
         for listed in list_groups(source):
-            if listed.type not in _KINDS or not self._pattern.fullmatch(listed.group):
+            if listed.type.lower() not in _KINDS or not self._pattern.fullmatch(listed.group):
                 continue
             group = self.by_id.get(listed.group) or GroupMirror()
             try:

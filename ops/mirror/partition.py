@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from moldau.ops.client import TopicPartition
+from moldau.ops.mirror.plan import Chunk
 
 # Offsets that do not fit are looked at again before a topic is refused: right after the election of
 # a leader Kafka may name an end that is too low.
@@ -18,6 +19,7 @@ class PartitionMirror:
         self.place = place
         self.at: int | None = None  # where the log ends here; None: to be asked
         self.position = 0  # where to fetch: beyond `at` when the source's log begins later
+        self.epoch = -1  # the source's leader epoch of the last batch; -1: not known
         self.source_start = 0
         self.source_end: int | None = None  # None: not known yet
         self.target_start = 0
@@ -32,12 +34,13 @@ class PartitionMirror:
 
     def unknown(self) -> None:
         """What was sent last may be in the log or not: ask where it ends."""
-        self.at = None
+        self.at, self.epoch = None, -1
 
-    def appended(self, end: int, records: int, size: int) -> None:
-        self.at = self.position = end
-        self.records += records
-        self.bytes += size
+    def appended(self, chunk: Chunk) -> None:
+        self.at = self.position = chunk.end
+        self.epoch = chunk.epoch
+        self.records += chunk.records
+        self.bytes += len(chunk.data)
         self.strikes = 0
 
     def refuse(self, why: str) -> None:

@@ -120,6 +120,7 @@ class Chunk(NamedTuple):
     end: int
     records: int
     data: memoryview
+    epoch: int = -1  # the source's leader epoch of the last batch; -1: not known
 
 
 def cut_chunks(records: Buffer, at: int) -> Iterator[Chunk]:
@@ -132,7 +133,7 @@ def cut_chunks(records: Buffer, at: int) -> Iterator[Chunk]:
     position, size = 0, len(view)
     begun = 0  # position of the chunk that is gathered
     first = following = at
-    gathered = 0
+    gathered, epoch = 0, -1
     while size - position >= HEADER_SIZE:
         header = _header_at(view, position)
         if header is None:
@@ -148,13 +149,13 @@ def cut_chunks(records: Buffer, at: int) -> Iterator[Chunk]:
             )
         else:
             if position > begun and behind - begun > CHUNK_BYTES:
-                yield Chunk(at, following, gathered, view[begun:position])
+                yield Chunk(at, following, gathered, view[begun:position], epoch)
                 at, begun, gathered = following, position, 0
-            following = header.next_offset
+            following, epoch = header.next_offset, header.leader_epoch
             gathered += max(header.record_count, 0)
         position = behind
     if following > at:
-        yield Chunk(at, following, gathered, view[begun:position])
+        yield Chunk(at, following, gathered, view[begun:position], epoch)
 
 
 def _header_at(view: memoryview, position: int) -> BatchHeader | None:

@@ -34,6 +34,7 @@ from moldau.ops.operations.topics import add_partitions, create_topic
 
 DEFAULT_CONFIG = 5  # the source of a value that nobody has set
 TOPICS_OF_A_REQUEST = 200
+MISSED = 3  # a broker that starts may not know every topic yet
 
 MIRRORING, REFUSED, CUT_OVER = "mirroring", "refused", "cut over"
 
@@ -49,6 +50,7 @@ class TopicMirror:
         self.is_ending = False  # a cut-over was interrupted: to be completed
         self.left_out: dict[str, str] = {}  # configuration that is not copied
         self.partitions: list[PartitionMirror] = []
+        self.missed = 0  # so often in a row the source did not list it
 
     def refuse(self, why: str) -> None:
         self.state, self.why = REFUSED, why
@@ -83,7 +85,8 @@ class Topics:
         found = {topic.name or "": topic for topic in answer.topics if not topic.error_code}
         names = chosen((name for name, one in found.items() if not one.is_internal), self._pattern)
         for topic in self.live:
-            if topic.name not in names:
+            topic.missed = 0 if topic.name in names else topic.missed + 1
+            if topic.missed >= MISSED:
                 topic.refuse("it was deleted at the source; here it stays as it is")
         wanted = {name: found[name] for name in names if self._is_open(name)}
         configs = describe_configs(source, wanted) if with_configs or self._new(wanted) else {}

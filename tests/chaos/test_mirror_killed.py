@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +24,9 @@ from tests.integration.mirror.mirroring import (
     mirror_once,
 )
 from tests.support.brokers.running import Broker
+from tests.support.proofs.observer import until_answered
 from tests.support.raw.calls import create_topic, read_all
-from tests.support.raw.client import RawClient
+from tests.support.raw.client import RawClient, make_batch
 from tests.support.stores.lossy import LossyStore, programs
 
 Start = Callable[..., Broker]
@@ -115,6 +117,36 @@ def test_kill_9_of_everything(start_moldau: Start) -> None:
             for record in read_all(client, PLAIN, partition=partition)
         ]
     assert sorted(found) == sorted(b"order %d" % number for number in range(written[PLAIN]))
+
+
+def test_a_source_that_lost_records_which_are_mirrored(
+    start_moldau: Start, short_tmp_path: Path
+) -> None:
+    """It has other records now, or none, where the mirror has those that were lost."""
+    with LossyStore(short_tmp_path / "lossy", programs()["valkey"]) as store:
+        source, target = start_moldau(redis=store.url, workers=1), start_moldau(workers=1)
+        with RawClient(source.processes("worker")[0]["port"]) as client:
+            create_topic(client, PLAIN)
+            batch = make_batch([(None, b"order", time.time_ns() // 1_000_000)] * 10)
+            assert client.produce(PLAIN, batch).base_offset == 0
+            mirror = RunningMirror(source, target, TOPICS)
+            try:
+                mirror.wait("mirrored", lambda report: report["records"] == 10)
+                mark = store.size()
+                assert client.produce(PLAIN, batch).base_offset == 10
+                mirror.wait("mirrored", lambda report: report["records"] == 20)
+                store.kill()
+                store.cut_to(mark)
+                store.start()
+                until_answered([source.processes("worker")[0]["port"]], PLAIN)
+                assert client.produce(PLAIN, batch).base_offset > 20
+                code, complaints = mirror.ended()
+            finally:
+                mirror.kill()
+        assert code == 1
+        assert "the source has lost its records from offset 10 on" in complaints
+        assert bounds(target, PLAIN) == [(0, 20)]
+        source.stop()
 
 
 @pytest.mark.parametrize("program", sorted(programs()))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import redis
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED
@@ -38,6 +38,7 @@ from tests.support.raw.calls import (
 )
 from tests.support.raw.client import RawClient, make_batch
 from tests.support.raw.transactions import RawProducer
+from tests.support.stores.gaps import fill_with_gap
 
 _names = (f"shop-{number}" for number in itertools.count())
 
@@ -182,6 +183,57 @@ def test_transactions_are_mirrored_as_they_are(
     assert_equal(source, target, name)
     end = bounds(source, name)[0][1]
     assert list_offset(there, name, -1, isolation_level=1).offset == end
+
+
+def consumed(broker: Broker, topic: str, count: int) -> list[tuple[int, bytes]]:
+    """So many records from the start, as librdkafka reads them; and that no more are there."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    found: list[tuple[int, bytes]] = []
+
+    def is_at_end() -> bool:
+        message = consumer.poll(1.0)
+        if message is None:
+            return False
+        if (error := message.error()) is not None:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            return len(found) >= count
+        found.append((message.offset() or 0, bytes(message.value() or b"")))
+        return False
+
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        wait_until(is_at_end, PATIENCE_S, f"{count} records of {topic}")
+    finally:
+        consumer.close()
+    return found
+
+
+def test_a_log_with_nothing_below_its_end(
+    source: Broker, target: Broker, here: RawClient, there: RawClient, name: str
+) -> None:
+    """The source has lost the end of a log and goes on far above it; nothing has come since."""
+    create_topic(here, name)
+    with redis.from_url(source.store_url) as store:
+        fill_with_gap(store, name, after=0)
+    wait_until(lambda: bounds(source, name) == [(0, 1000)], PATIENCE_S, "the gap")
+    mirror_once(source, target, name)
+    assert bounds(target, name) == [(0, 1000)]
+    assert [offset for offset, _ in consumed(target, name, 6)] == list(range(6))
+    here.produce(name, make_batch([(None, b"after", 1)]))
+    mirror_once(source, target, name)
+    assert bounds(target, name) == bounds(source, name) == [(0, 1001)]
+    found = consumed(target, name, 7)
+    assert found == consumed(source, name, 7)
+    assert found[-1] == (1000, b"after")
+    for offset in (6, 500, 999, 1000):
+        assert [record.offset for record in read_all(there, name, offset)] == [1000]
 
 
 def test_timestamps_are_found(

@@ -63,6 +63,7 @@ def test_chunks_are_what_was_fetched_from_there_on(
         assert one.end == found[-1].next_offset
         assert len(one.data) <= size or len(found) == 1
         assert one.records == sum(header.record_count for header in found)
+        assert one.epoch == found[-1].leader_epoch
         following = one.end
 
 
@@ -84,7 +85,8 @@ def test_a_filler_ends_where_the_source_does(at: int, end: int) -> None:
     header = read_header(chunk.data)
     assert (chunk.at, chunk.end, header.next_offset, header.record_count) == (at, end, end, 0)
     assert checksum(chunk.data) == header.crc
-    assert list(cut_chunks(chunk.data, at)) == [chunk]
+    assert [one[:3] for one in cut_chunks(chunk.data, at)] == [chunk[:3]]
+    assert chunk.epoch == -1
 
 
 # --- where a partition goes on ---
