@@ -40,13 +40,23 @@ class Issued(NamedTuple):
         return _pem(key, protection)
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, key_cert_sign=True, crl_sign=True,
+    encipher_only=False, decipher_only=False,
+)  # fmt: skip
+
+
 class Authority:
     def __init__(self, name: str = "Moldau test CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
+        self._identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         built = (
             _certificate(self._name, self._name, self._key.public_key(), 3650)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(self._identifier, critical=False)
             .sign(self._key, hashes.SHA256())
         )
         self.certificate = built.public_bytes(serialization.Encoding.PEM).decode()
@@ -65,12 +75,15 @@ class Authority:
     ) -> Issued:
         """A certificate that is valid for `days` from now; negative: expired so long ago."""
         key = ec.generate_private_key(ec.SECP256R1())
+        # Python 3.13 and newer refuse a certificate that does not say which key signed it.
+        by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
         if subject is None:
             subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         built = (
             _certificate(subject, self._name, key.public_key(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([_name_of(h) for h in hosts]), False)
+            .add_extension(by, critical=False)
             .sign(self._key, hashes.SHA256())
         )
         text = built.public_bytes(serialization.Encoding.PEM).decode()
