@@ -24,6 +24,8 @@ class Acquired(NamedTuple):
     ranges: list[Range]
     """Ascending; none holds an offset without a record."""
     records: int
+    is_alone: bool
+    """They were delivered often, so nothing else goes into the same reply."""
 
 
 class Found(NamedTuple):
@@ -32,6 +34,7 @@ class Found(NamedTuple):
     """Records at the limit of deliveries, which was lowered: to be stored as archived."""
     has_passed: bool
     """Records were found to be over: they may lie at the start."""
+    is_alone: bool
 
 
 def acquire(window: Window, lock: Lock, read: Read, wish: Wish, limits: ShareLimits) -> Found:
@@ -41,7 +44,7 @@ def acquire(window: Window, lock: Lock, read: Read, wish: Wish, limits: ShareLim
         taking.take_available()
     if not taking.is_alone and taking.left > 0:
         taking.extend()
-    return Found(taking.ranges, taking.archiving, taking.has_passed)
+    return Found(taking.ranges, taking.archiving, taking.has_passed, taking.is_alone)
 
 
 class _Taking:

@@ -169,7 +169,7 @@ class SharePartition:
         if not lock.left:
             self._locks.let_go(lock.number, 0)
             return None
-        return Acquired(found.ranges, lock.left)
+        return Acquired(found.ranges, lock.left, found.is_alone)
 
     def acknowledge(
         self,

@@ -55,6 +55,7 @@ class Led:
         "ends_when_stored",
         "flush",
         "is_dropped",
+        "is_reading",
         "is_scheduled",
         "key",
         "landing",
@@ -68,6 +69,8 @@ class Led:
         self.term = term
         self.machine = machine
         self.is_dropped = False
+        self.is_reading = False
+        """A read from the store is under way: there is one at a time."""
         self.ends_when_stored = False
         """Nobody reads it any more: it is dropped after its last write."""
         self.is_scheduled = False
@@ -198,6 +201,13 @@ class SharePartitions:
             self._schedule(led)
 
     # --- what handlers do ---
+
+    def wanted(self, led: Led) -> int | None:
+        """Return the offset from which on to read; None if there is nothing to acquire. Raises
+        KafkaError if it was dropped."""
+        if led.is_dropped:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return led.machine.wanted(self._limits_of(led.key.group_id))
 
     def acquire(self, led: Led, read: Read, member: str, wish: Wish) -> Acquired | None:
         return self._guarded(
@@ -383,6 +393,7 @@ class SharePartitions:
                 handle.cancel()
         led.machine.refuse_all(code)
         self._run_effects(led)
+        self.on_woken(led)  # who is parked there learns of it
 
     def drop_group(self, group_id: str, code: ErrorCode) -> None:
         """Forget those of a group that was deleted, or whose offsets were changed."""
