@@ -35,6 +35,7 @@ from moldau.broker.group.topics import TopicFacts, TopicLookup
 from moldau.broker.handlers.private.acl_origins import AclOrigins
 from moldau.broker.handlers.private.connection_limits import ConnectionLimitsFeed
 from moldau.broker.handlers.private.ended_sessions import SessionEnder
+from moldau.broker.handlers.private.lease import LeaseKeeper
 from moldau.broker.handlers.private.metrics import MetricsCollector
 from moldau.broker.handlers.private.record_counts import RecordCounts
 from moldau.broker.handlers.private.record_times import RecordTimes
@@ -49,10 +50,12 @@ from moldau.broker.metrics.document import Family
 from moldau.broker.metrics.loop_lag import LoopLag
 from moldau.broker.metrics.request_counters import RequestCounters
 from moldau.broker.net.frame_checks import FrameChecks
+from moldau.broker.net.lease import Lease
 from moldau.broker.private.table import (
     ACL_ORIGINS,
     CONNECTION_LIMITS,
     ENDED_SESSIONS,
+    LEASE,
     METRICS,
     RECORD_COUNTS,
     RECORD_TIMES,
@@ -91,6 +94,7 @@ class Parts:
     budget: Budget
     frame_checks: FrameChecks
     connections: Connections
+    lease: LeaseKeeper | None  # None: the store is this broker's own
     listening: Listening
     loop_lag: LoopLag
 
@@ -182,8 +186,9 @@ def assemble(
     requests = RequestCounters()
     budget = Budget(settings.inflight_bytes, settings.connection_inflight_bytes)
     dispatcher = Dispatcher(broker)
+    lease = None if settings.lease is None else Lease(settings.lease.lease_ms)
     connections = Connections(
-        dispatcher, budget, settings.max_request_bytes, requests, logins.by_listener, limiter
+        dispatcher, budget, settings.max_request_bytes, requests, logins.by_listener, limiter, lease
     )
     listening = Listening()
     loop_lag = LoopLag()
@@ -202,6 +207,10 @@ def assemble(
     )  # fmt: skip
     sessions = SessionEnder(connections.open)
     limits = ConnectionLimitsFeed(limiter, broker.quotas)
+    keeper = None
+    if settings.lease is not None and lease is not None:
+        keeper = LeaseKeeper(settings.lease, lease, store.control, connections)
+        collector.lease = lease
     dispatcher.private = dict(
         (
             METRICS.served_by(collector.answer),
@@ -216,6 +225,8 @@ def assemble(
         ENDED_SESSIONS.key: sessions.routers.subscribe,
         CONNECTION_LIMITS.key: limits.routers.subscribe,
     }
+    if keeper is not None:
+        dispatcher.subscriptions[LEASE.key] = keeper.routers.subscribe
 
     parts = Parts(
         broker=broker,
@@ -231,6 +242,7 @@ def assemble(
         budget=budget,
         frame_checks=FrameChecks(budget.frames),
         connections=connections,
+        lease=keeper,
         listening=listening,
         loop_lag=loop_lag,
     )
@@ -335,6 +347,8 @@ def background(parts: Parts) -> list[Coroutine[Any, Any, None]]:
             found.append(broker.tokens.run_sweeps())
     if broker.audit.is_enabled:
         found.append(broker.audit.run())
+    if parts.lease is not None:
+        found.append(parts.lease.run())
     return found
 
 

@@ -43,6 +43,8 @@ class Worker:
         contents = await store.topics.contents_id()
         static = static_config(settings, store.label, descriptors.for_clients())
         self._parts = parts = assemble(settings, store, static, cluster_id, contents)
+        if parts.lease is not None:
+            await parts.lease.begin()
         await self._load(parts)
         self._watcher = follow_changes(parts, changes_at)
         await self._listen(parts)

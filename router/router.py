@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from typing import cast
 
 from moldau.broker.metrics.document import Document, Family, Kind, Sample
 from moldau.broker.metrics.loop_lag import LoopLag
 from moldau.broker.net import descriptors
-from moldau.broker.private.table import CONNECTION_LIMITS, ENDED_SESSIONS
+from moldau.broker.net.lease import LEASE_MS, LOOK_EVERY_S, Lease
+from moldau.broker.private.table import CONNECTION_LIMITS, ENDED_SESSIONS, LEASE
 from moldau.broker.process import (
     Listening,
     collect_seldom,
@@ -42,6 +44,13 @@ WORKERS_PATIENCE_S = 2.0
 READY_PATIENCE_S = 30.0
 
 
+class Refused(asyncio.Protocol):
+    """A client that should look for another broker."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
+
+
 class Router:
     """startup, main_loop, shutdown: the life of a router."""
 
@@ -52,6 +61,7 @@ class Router:
         self._background: list[asyncio.Task[None]] = []
         self._clients: set[ClientConnection] = set()
         self._parent_gone = False
+        self._lease = Lease(LEASE_MS)  # as the workers say
 
     async def startup(self) -> None:
         settings = self.settings
@@ -63,6 +73,8 @@ class Router:
         subscriptions: Subscriptions = {CONNECTION_LIMITS: self._use_limits}
         if any(each.listener.uses_sasl for each in settings.listeners):
             subscriptions[ENDED_SESSIONS] = self._close_sessions
+        if settings.has_lease:
+            subscriptions[LEASE] = self._lease.extend
         workers.subscriptions = subscriptions
         self._state = RouterState(
             workers,
@@ -80,6 +92,8 @@ class Router:
             asyncio.ensure_future(workers.watch(index)) for index in range(len(workers))
         ]
         self._background.append(asyncio.ensure_future(self._close_idle()))
+        if settings.has_lease:
+            self._background.append(asyncio.ensure_future(self._watch_lease()))
         await self._workers_up(WORKERS_PATIENCE_S)
         if not self._stop.is_set():
             await self._listen()
@@ -107,7 +121,9 @@ class Router:
         )
         return Document(families=[self._loop_lag.family(), clients, *counted])
 
-    def _accept(self, listener: Listener | None) -> ClientConnection:
+    def _accept(self, listener: Listener | None) -> asyncio.BaseProtocol:
+        if listener is not None and self.settings.has_lease and self._lease.is_over():
+            return Refused()
         return ClientConnection(self._state, self._clients, listener)
 
     async def _listen(self) -> None:
@@ -148,6 +164,15 @@ class Router:
         logger.info("router %d serves on port %d", self.settings.index, self.settings.port)
         collect_seldom()
         await self._stop.wait()
+
+    async def _watch_lease(self) -> None:
+        """Cut clients off when this broker may not serve any more: no worker has its lease."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if self._lease.is_over():
+                for client in list(self._clients):
+                    if client.listener is not None:
+                        client.abort()
 
     async def _close_idle(self) -> None:
         idle_s = self.settings.max_idle_ms / 1000

@@ -12,6 +12,7 @@
 | 32760 | STREAM_VIEWS | streams | what Redis shows of them | the console, `moldau topics` |
 | 32759 | VISIBLE_NAMES | an identity | what this user may see | the console |
 | 32758 | ACL_ORIGINS | nothing | who made each ACL, and when | `moldau acls explain` |
+| 32757 | LEASE | nothing | until when this broker may serve, with each renewal | routers |
 
 Workers serve all of them (handlers/private/, server/login.py), routers PREAMBLE and METRICS. Over
 TCP their keys are unknown, and close the connection.
@@ -81,6 +82,8 @@ VISIBLE_NAMES = PrivateApi[Identity, VisibleNames](32759, "VisibleNames", Identi
 ACL_ORIGINS = PrivateApi[None, dict[str, AclOrigin]](
     32758, "AclOrigins", None, dict[str, AclOrigin]
 )
+# By the clock of the machine (broker/net/lease.py), in nanoseconds.
+LEASE = PrivateApi[None, int](32757, "Lease", None, int, answers="often")
 
 TABLE = (
     PREAMBLE,
@@ -93,4 +96,5 @@ TABLE = (
     STREAM_VIEWS,
     VISIBLE_NAMES,
     ACL_ORIGINS,
+    LEASE,
 )

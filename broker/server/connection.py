@@ -295,6 +295,14 @@ class Connection(FlowControl):
         self.may_write.clear()
 
     @property
+    def is_clients(self) -> bool:
+        """Whether it is a client's, directly or through a router."""
+        return self.listener is not None or self.identity.role in (
+            Role.CLIENT,
+            Role.UNAUTHENTICATED,
+        )
+
+    @property
     def peer(self) -> str:
         """The client's address, also behind a router."""
         return self.identity.host

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from moldau.broker.metrics.request_counters import RequestCounters
+from moldau.broker.net.lease import Lease
 from moldau.broker.security.quota_usage import Usages
 from moldau.broker.server.call import Dispatch, Limiter
 from moldau.broker.server.connection import Connection
+from moldau.broker.server.leased import leased
 from moldau.broker.server.limits import Budget
 from moldau.broker.server.login import Logins
 from moldau.broker.server.metering import ClientMetering
@@ -26,8 +28,11 @@ class Connections:
         counters: RequestCounters,
         logins: Mapping[str, Logins],
         limiter: Limiter,
+        lease: Lease | None = None,
     ) -> None:
-        """`logins`: by the listeners whose clients have to log in."""
+        """`logins`: by the listeners whose clients have to log in. `lease`: None if no other broker
+        can take over the store."""
+        self._connection = Connection if lease is None else leased(lease)
         self.open: set[Connection] = set()
         self._dispatch = dispatch
         self._budget = budget
@@ -38,7 +43,7 @@ class Connections:
         self._metering: ClientMetering | None = None  # None: no client has a quota
 
     def make(self, listener: Listener | None) -> Connection:
-        return Connection(
+        return self._connection(
             self._dispatch,
             self._budget,
             self.open,
@@ -74,6 +79,12 @@ class Connections:
             for connection in list(self.open):
                 if connection.is_idle and connection.last_active < before:
                     connection.close_idle()
+
+    def cut_clients(self) -> None:
+        """Abort the connections of clients, those behind routers too."""
+        for connection in list(self.open):
+            if connection.is_clients:
+                connection.abort()
 
     def drain(self) -> None:
         for connection in list(self.open):

@@ -266,6 +266,14 @@ OPTIONS: tuple[Option, ...] = (
         _STORE,
     ),
     Option(
+        "standby",
+        _boolean,
+        "true|false",
+        "with --redis: wait while another broker serves the database, with everything loaded, and "
+        "take over when it ends (false)",
+        _STORE,
+    ),
+    Option(
         "data-dir",
         _directory,
         "DIR",

@@ -162,6 +162,14 @@ class _Serving:
         return self.listeners[0].brokers
 
 
+class LeaseSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The lease of an external store, which all processes of this broker have together."""
+
+    token: str
+    holder: str  # JSON that names this broker
+    lease_ms: int
+
+
 class WorkerSettings(WorkerLimits, _Serving, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything a worker process needs: one JSON line on its standard input."""
 
@@ -175,6 +183,7 @@ class WorkerSettings(WorkerLimits, _Serving, frozen=True, forbid_unknown_fields=
     worker_sockets: list[str] = []  # of all workers: transactions make them speak to each other
     data_dir: str
     broker_configs: dict[str, str] = {}
+    lease: LeaseSettings | None = None  # None: no other broker can take over the store
 
 
 class RouterSettings(
@@ -191,6 +200,7 @@ class RouterSettings(
     quota_windows: tuple[int, int] = (11, 1)  # how many, and the seconds of each
     has_authorizer: bool = False  # then only workers know who may look up a coordinator
     has_telemetry: bool = False
+    has_lease: bool = False  # workers say until when clients may be served
 
 
 def _default_workers() -> int:
@@ -208,6 +218,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
     console: Literal["on", "read-only", "off"] = "on"
     console_url: str | None = None
     redis: str | None = None
+    standby: bool = False
     data_dir: str
     advertise: Literal["workers", "router"] = "workers"
     advertised_host: str | None = None
@@ -254,6 +265,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
         sockets: ProcessSockets,
         worker_sockets: list[str],
         store_files: tuple[str, str] | None = None,
+        lease: LeaseSettings | None = None,
     ) -> WorkerSettings:
         """Return the settings of worker `index`."""
         return WorkerSettings(
@@ -266,6 +278,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             worker_sockets=worker_sockets,
             data_dir=self.data_dir,
             broker_configs=self.broker,
+            lease=lease,
             **self._shared(WorkerLimits),
         )
 
@@ -289,6 +302,7 @@ class ServeSettings(WorkerLimits, frozen=True, kw_only=True):
             connection_limits=connection_limits,
             quota_windows=quota_windows,
             has_authorizer=bool(self.broker.get("authorizer.class.name", "").strip()),
+            has_lease=self.redis is not None,
             has_telemetry=self.broker.get("moldau.telemetry.enable", "").strip().lower() == "true",
             **self._shared(ProcessSettings),
         )

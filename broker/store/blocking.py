@@ -18,11 +18,11 @@ from moldau.broker.security.accounts import Account
 from moldau.broker.store import keys
 from moldau.broker.store.client import connect
 from moldau.broker.store.format import CURRENT_VALUE, GUARD
+from moldau.broker.store.lease import Claimant, LeaseState, read_state
 from moldau.broker.store.scripts import script
 from moldau.broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord, guard_record
 from moldau.broker.store.users import SECRET, read_account
 
-_RENEW_CLAIM = script("lease_take")
 _RELEASE_CLAIM = script("lease_release")
 
 
@@ -70,15 +70,22 @@ class BlockingStore:
 
     # --- who serves the database ---
 
-    def renew_claim(self, holder: bytes, expires_ms: int) -> bytes | None:
-        """Claim the database for `holder`, or keep the claim. Returns another holder, if there is
-        one."""
-        reply = self._ask(self._redis.eval, _RENEW_CLAIM, 1, keys.SERVING, holder, str(expires_ms))
-        return cast("bytes | None", reply)
+    def lease(self, claimant: Claimant, mode: str, *, known: bool = False) -> LeaseState:
+        """Take or renew the lease of the broker that serves the database."""
+        words = claimant.words(mode, known=known)
+        return read_state(self._ask(self._redis.eval, *words))
+
+    def confirm_lease(self, patience_ms: int) -> bool:
+        """Whether every replica that is online has what was written so far."""
+        replicas = int(self._ask(self._redis.info, "replication").get("connected_slaves", 0))
+        return int(self._ask(self._redis.wait, replicas, patience_ms)) >= replicas
 
     def release_claim(self, holder: bytes) -> None:
-        """Give up the claim of `holder`."""
+        """Remove the claim of a broker of a version without leases."""
         self._ask(self._redis.eval, _RELEASE_CLAIM, 1, keys.SERVING, holder)
+
+    def give_back_lease(self, claimant: Claimant) -> None:
+        self._ask(self._redis.eval, *claimant.words_to_give_back())
 
     # --- the format of the store ---
 
@@ -137,6 +144,25 @@ class BlockingStore:
         return taken
 
     # --- the server ---
+
+    def clock(self) -> float:
+        """The server's time, in seconds since 1970."""
+        seconds, microseconds = self._ask(self._redis.time)
+        return float(seconds) + float(microseconds) / 1e6
+
+    def info(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask(self._redis.info)
+        return found
+
+    def config(self) -> dict[str, str]:
+        """How it keeps its data; empty where the server does not tell."""
+        found: dict[str, str] = {}
+        for name in ("save", "appendfsync"):
+            try:
+                found |= self._ask(self._redis.config_get, name)
+            except StoreRefused:
+                return {}
+        return found
 
     def persistence(self) -> dict[str, Any]:
         """INFO of the append-only file and of the memory."""

@@ -29,6 +29,7 @@ from moldau.broker.metrics.histogram import duration_family
 from moldau.broker.metrics.log_counters import MAX_TOPICS
 from moldau.broker.metrics.loop_lag import LoopLag
 from moldau.broker.metrics.request_counters import RequestCounters
+from moldau.broker.net.lease import Lease
 from moldau.broker.server.connection import Connection
 from moldau.broker.server.limits import Budget
 from moldau.broker.store.store import Store
@@ -78,13 +79,14 @@ class MetricsCollector:
         self._loop_lag = loop_lag
         self._access = access
         self._telemetry = telemetry
+        self.lease: Lease | None = None  # None: no other broker can take over the store
 
     async def answer(self, _: None = None) -> Document:
         store = await self._store_families() if self._worker == 0 else []
         led = [log async for log in in_slices(self._led())]
         partitions = await self._partition_rows(led)
         return Document(
-            is_ready=self._store.is_up,
+            is_ready=self._store.is_up and not (self.lease is not None and self.lease.is_over()),
             families=[
                 *self._families(),
                 *store,

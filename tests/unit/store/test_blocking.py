@@ -30,19 +30,6 @@ def test_the_cluster_id(store: BlockingStore, raw: redis.Redis) -> None:
     assert store.cluster_id() == "an-id"
 
 
-def test_a_claim_belongs_to_one_holder_until_it_is_released_or_expires(
-    store: BlockingStore, raw: redis.Redis
-) -> None:
-    assert store.renew_claim(b"one", 60_000) is None
-    assert store.renew_claim(b"one", 60_000) is None
-    assert store.renew_claim(b"two", 60_000) == b"one"
-    store.release_claim(b"two")
-    assert store.renew_claim(b"two", 60_000) == b"one"
-    assert 0 < raw.pttl(keys.SERVING) <= 60_000
-    store.release_claim(b"one")
-    assert store.renew_claim(b"two", 60_000) is None
-
-
 def test_persistence_and_a_server_that_is_down(store: BlockingStore, server: RedisServer) -> None:
     assert {"aof_enabled", "used_memory"} <= store.persistence().keys()
     with BlockingStore("redis://127.0.0.1:1") as nowhere, pytest.raises(StoreUnavailable):
