@@ -19,6 +19,7 @@ EXAMPLES = """\
 examples:
   moldau serve                     a broker on 127.0.0.1:9092 with its own store
   moldau serve --help              all its options
+  moldau doctor                    is this machine fit for it? takes the options of serve
   moldau status                    the processes of a running broker
   moldau top                       live view of rates, processes, topics and lag
   moldau topics create orders      topics: create, list, describe, alter, delete
@@ -46,6 +47,9 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("moldau.ops.serve.command", "start the broker"),
     "status": Command("moldau.ops.commands.status", "show the processes of a running broker"),
+    "doctor": Command(
+        "moldau.ops.doctor.command", "check this machine, the store and the settings"
+    ),
     "top": Command("moldau.ops.commands.top", "live view of rates, processes, topics and lag"),
     "topics": Command(
         "moldau.ops.commands.topics", "list, describe, create, delete and alter topics"

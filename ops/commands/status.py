@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,27 @@ def _print_tables(status: dict[str, Any]) -> None:
             )
         )
     print_table(("process", "pid", "port", "state", "uptime", "restarts", "slots"), rows)
+    if "lease" in status:
+        print("\nlease of the store")
+        print_facts(_lease(status["lease"]))
     print("\nstore")
     print_facts({**status["store"], **_disk(status["store"])})
+
+
+def _lease(lease: dict[str, Any]) -> dict[str, str]:
+    """Who serves an external store, in words."""
+    role, holder = lease["role"], lease["holder"]
+    since = duration_text(max(time.time() - lease["since"], 0))
+    if role == "holder":
+        left = lease["left_s"]
+        words = f"{left:.1f} s without a renewal" if left else "OVER: clients are not served"
+        return {"role": f"holder for {since}", "lasts": words}
+    served = "nobody, as far as it is known"
+    if holder is not None:
+        served_for = duration_text(max(time.time() - holder["since"], 0))
+        who = f"process {holder['pid']} on {holder['host']}, port {holder['port']}"
+        served = f"{who}, for {served_for}"
+    return {"role": f"standby for {since}", "served by": served}
 
 
 def _disk(store: dict[str, Any]) -> dict[str, str]:

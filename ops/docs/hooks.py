@@ -31,8 +31,8 @@ SECTIONS = {
         "how-to",
         [
             "install", "run", "secure", "listeners", "watch", "tools", "durability", "memory",
-            "backup", "upgrade", "redis", "standby", "kubernetes", "coming-from-kafka", "lake",
-            "quotas",
+            "sizing", "backup", "upgrade", "redis", "standby", "kubernetes", "coming-from-kafka",
+            "lake", "quotas",
         ],
     ),
     "Reference": (

@@ -1,7 +1,8 @@
 """Is the broker alive, is it ready? Its processes' reports tell. Pure.
 
 /livez    the HTTP process and the supervisor answer
-/readyz   clients are served: every worker answers and reaches the store, and a router answers
+/readyz   clients are served: every worker answers, reaches the store and has its lease, and a
+          router answers; not of a standby
 /healthz  the same with its facts, as JSON
 """
 
@@ -15,6 +16,10 @@ from moldau.ops.http.snapshot import Snapshot
 def problems(snapshot: Snapshot) -> list[str]:
     """Why clients may not be served; empty when they are."""
     found = []
+    if snapshot.status is not None and snapshot.status.is_standby:
+        lease = snapshot.status.lease
+        holder = lease.holder if lease is not None else None
+        return [f"standby: the store is served by {holder or 'another broker'}"]
     if snapshot.status is None:
         found.append("the supervisor does not answer")
     for index, document in enumerate(snapshot.workers):
@@ -46,4 +51,5 @@ def facts(snapshot: Snapshot) -> dict[str, Any]:
             for each in (status.processes if status is not None else [])
         ],
         "store": status.store if status is not None else None,
+        "lease": status.lease if status is not None else None,
     }

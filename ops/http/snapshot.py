@@ -24,9 +24,34 @@ class Process(msgspec.Struct, frozen=True):
     state: str
 
 
+class LeaseHolder(msgspec.Struct, frozen=True):
+    """The broker that serves the store."""
+
+    host: str
+    pid: int
+    port: int
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, port {self.port}"
+
+
+class LeaseFacts(msgspec.Struct, frozen=True):
+    """Who serves an external store, as this broker's supervisor knows."""
+
+    role: str  # holder, standby
+    since: float  # seconds since 1970
+    left_s: float | None = None  # how long the holder may serve without a renewal
+    holder: LeaseHolder | None = None
+
+
 class Status(msgspec.Struct, frozen=True):
     processes: list[Process]
     store: dict[str, Any]
+    lease: LeaseFacts | None = None  # None: the embedded store
+
+    @property
+    def is_standby(self) -> bool:
+        return bool(self.processes) and self.processes[0].state == "standby"
 
 
 class Snapshot(msgspec.Struct, frozen=True):

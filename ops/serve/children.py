@@ -37,6 +37,7 @@ GUARD_SCRIPT = 'read -r _; kill -s KILL -- "-$1"'
 
 
 class State(StrEnum):
+    STANDBY = "standby"  # only the supervisor: another broker serves the store
     STARTING = "starting"
     RUNNING = "running"
     BACKOFF = "backoff"

@@ -30,6 +30,7 @@ from moldau.ops.serve.backup_mark import mark_backup
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.embedded_store import EmbeddedStore
 from moldau.ops.serve.exposure import check_exposure, warn_of_root
+from moldau.ops.serve.external_store import check_external, check_store_format
 from moldau.ops.serve.listeners import Listeners
 from moldau.ops.serve.notify import READY, keep_alive, notify
 from moldau.ops.serve.parent import check_standard_input, watch_parent
@@ -45,6 +46,7 @@ from moldau.ops.serve.runtime import (
     take_lock,
     worker_socket,
 )
+from moldau.ops.serve.standby import Tenure
 from moldau.ops.serve.supervisor import StartStages, Supervisor
 
 if TYPE_CHECKING:
@@ -54,6 +56,12 @@ logger = logging.getLogger("moldau.supervisor")
 
 # A predecessor that was killed leaves its socket behind, and its workers may need a moment.
 PREDECESSOR_PATIENCE_S = 5.0
+
+WRONG_USAGE = 2
+STANDBY_ALONE = (
+    "--standby needs --redis URL: it waits until another broker's store is free, and an embedded "
+    "store is on the machine of its broker"
+)
 
 # What SIGHUP may change: settings of workers and routers, and how much is logged.
 RELOADABLE = (
@@ -72,7 +80,8 @@ RELOADABLE = (
 DESCRIPTION = """\
 Start a broker: a router on the bootstrap port, workers that clients connect to directly, and the
 store that keeps their logs.
-It prints one line, `moldau ready …`, when clients can connect.
+It prints one line, `moldau ready …`, when clients can connect; with --standby `moldau standby …`
+before that, while another broker serves.
 """
 
 EXAMPLES = """\
@@ -84,6 +93,8 @@ examples:
   moldau serve --listeners PLAINTEXT://127.0.0.1:9092,SASL_SSL://0.0.0.0:19092 --config moldau.toml
   moldau serve --redis redis://:secret@10.0.0.5:6379/0
   moldau serve --redis redis+sentinel://:secret@10.0.0.5:26379,10.0.0.6:26379/mymaster/0
+  moldau serve --redis redis+sentinel://:secret@10.0.0.5:26379/mymaster/0 --standby
+                                                 take over when the broker that serves it ends
   moldau serve --config moldau.toml
   moldau serve --check --data-dir ./data         before an upgrade: what a start would change
 
@@ -100,15 +111,14 @@ signals:
                     the others look at their certificates again
                     (ports, store and number of processes need a restart of serve)
 
-exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start (the message names the cause);
-with --check 0 would start, 3 would not
+exit codes: 0 stopped as asked, 2 wrong usage, 3 could not start, or another broker has taken over
+the store (the message names the cause); with --check 0 would start, 3 would not
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.epilog = EXAMPLES
-    parser.add_argument("--config", metavar="FILE", help="TOML file with the same options")
     parser.add_argument(
         "--check",
         action="store_true",
@@ -116,6 +126,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "change nothing, start nothing",
     )
     parser.add_argument("--json", action="store_true", help="with --check: print JSON")
+    add_options(parser)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `serve`, for commands that read them too."""
+    parser.add_argument("--config", metavar="FILE", help="TOML file with the same options")
     groups: dict[str, argparse._ArgumentGroup] = {}
     for option in OPTIONS:
         if option.group not in groups:
@@ -135,6 +151,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             raise ConfigError("--json goes with --check; for log lines it is --log-json")
         settings = read_settings(arguments)
+        if settings.standby and settings.redis is None:
+            print(f"moldau: {STANDBY_ALONE}", file=sys.stderr)
+            return WRONG_USAGE
         if settings.exit_with_parent:
             check_standard_input()
         _log_as(settings)
@@ -187,7 +206,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         check_socket_path(path)
     _claim_ports(settings, runtime_dir, control)
 
-    stages: list[list[ChildSpec]] = []
+    store_stage: list[list[ChildSpec]] = []
     background: Sequence[Any] = ()
     claim: Claim | None = None
     socket: str | None = None
@@ -195,7 +214,7 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
     if settings.redis is None:
         store = embedded_store.prepare(settings, runtime_dir)
         url, background, socket = store.url, store.background, store.socket
-        stages.append([store.spec])
+        store_stage.append([store.spec])
         facts = {
             "url": url,
             "kind": "embedded",
@@ -206,72 +225,100 @@ def _serve(arguments: argparse.Namespace, settings: ServeSettings) -> None:
         }
     else:
         url = settings.redis
-        facts = _external_store(url)
-        claim = _claim(url, settings.port)
-        background = (claim.keep,)
+        facts = check_external(url)
+        claim = _claim(settings, url)
 
-    http = http_child.prepare(settings, control, sockets, pinged)
+    def serve_once() -> bool:
+        """Stand by, serve, stop; returns whether another broker has taken over."""
+        http = http_child.prepare(settings, control, sockets, pinged)
+        try:
+            listeners = Listeners.bind(settings.listening, sockets, pinged)
+
+            def serving() -> list[ChildSpec]:
+                # One stage: a router is ready when the workers are, and all stop at the same time,
+                # so that requests parked in a worker are answered through the router.
+                files = None if store is None else store.files
+                lease = None if claim is None else claim.for_workers
+                workers = worker_specs(settings, url, sockets, listeners, files, lease)
+                return workers + router_specs(settings, sockets, pinged, listeners)
+
+            def reload() -> StartStages:
+                nonlocal settings
+                settings = reloaded(settings, read_settings(arguments))
+                _log_as(settings)
+                return [serving()]
+
+            def announce() -> None:
+                print(ready_line(settings, facts, http), flush=True)
+                if settings.secure:
+                    from moldau.ops.secure.start import tell
+
+                    tell(settings)
+                notify(READY)
+
+            def announce_standby() -> None:
+                print(standby_line(settings, facts, http), flush=True)
+                # For systemd too: it would end a unit that does not start in time.
+                notify(READY)
+
+            async def prepare_store() -> None:
+                await bring_up_to_date(url, socket)
+                if settings.secure:
+                    from moldau.ops.secure.start import before_clients
+
+                    await before_clients(settings, url)
+
+            async def supervise() -> bool:
+                if settings.exit_with_parent:
+                    watch_parent()
+                tenure = None
+                stages: StartStages = []
+                if claim is None or not settings.standby:
+                    stages = [*store_stage, serving()]
+                if claim is not None:
+                    tenure = Tenure(claim.keep, claim.facts)
+                    if settings.standby:
+                        tenure.stages = lambda: [serving()]
+                        tenure.until_taken = claim.until_taken
+                        tenure.on_standby = announce_standby
+                        tenure.warm = [spare_spec(listeners)] * (len(sockets) + len(pinged))
+                        tenure.background = (keep_alive,)
+                return await Supervisor(
+                    stages,
+                    port=settings.port,
+                    control_path=control,
+                    store=facts,
+                    on_ready=announce,
+                    reload=reload,
+                    background=(*background, keep_alive),
+                    before_serving=prepare_store,
+                    spare=spare_spec(listeners) if settings.spare_process else None,
+                    companions=[http.spec] if http is not None else [],
+                    stop_listening=listeners.close,
+                    requests={"mark-backup": functools.partial(mark_backup, store)},
+                    tenure=tenure,
+                ).run()
+
+            return asyncio.run(supervise())
+        finally:
+            if http is not None:
+                http.close()
+            for path in (*sockets, *pinged):
+                path.unlink(missing_ok=True)
+
     try:
-        listeners = Listeners.bind(settings.listening, sockets, pinged)
-
-        def serving() -> list[ChildSpec]:
-            # One stage: a router is ready when the workers are, and all stop at the same time, so
-            # that requests parked in a worker are answered through the router.
-            files = None if store is None else store.files
-            workers = worker_specs(settings, url, sockets, listeners, files)
-            return workers + router_specs(settings, sockets, pinged, listeners)
-
-        stages.append(serving())
-
-        def reload() -> StartStages:
-            nonlocal settings
-            settings = reloaded(settings, read_settings(arguments))
-            _log_as(settings)
-            return [serving()]
-
-        def announce() -> None:
-            print(ready_line(settings, facts, http), flush=True)
-            if settings.secure:
-                from moldau.ops.secure.start import tell
-
-                tell(settings)
-            notify(READY)
-
-        async def prepare_store() -> None:
-            await bring_up_to_date(url, socket, claim)
-            if settings.secure:
-                from moldau.ops.secure.start import before_clients
-
-                await before_clients(settings, url)
-
-        async def supervise() -> None:
-            if settings.exit_with_parent:
-                watch_parent()
-            await Supervisor(
-                stages,
-                port=settings.port,
-                control_path=control,
-                store=facts,
-                on_ready=announce,
-                reload=reload,
-                background=(*background, keep_alive),
-                before_serving=prepare_store,
-                spare=spare_spec(listeners) if settings.spare_process else None,
-                companions=[http.spec] if http is not None else [],
-                stop_listening=listeners.close,
-                requests={"mark-backup": functools.partial(mark_backup, store)},
-            ).run()
-
-        asyncio.run(supervise())
+        while serve_once():
+            if not settings.standby:
+                raise BootFailure(
+                    "another broker serves this Redis database now, so this one has stopped; with "
+                    "--standby it would wait to take over again"
+                )
+            logger.warning("standing by again")
         if store is not None:
             store.guard.stopped()
     finally:
-        if http is not None:
-            http.close()
         if claim is not None:
             claim.release()
-        for path in (*sockets, *pinged):
-            path.unlink(missing_ok=True)
 
 
 def reloaded(before: ServeSettings, after: ServeSettings) -> ServeSettings:
@@ -299,6 +346,14 @@ def ready_line(
     return line if http is None else f"{line} http={http.url}"
 
 
+def standby_line(
+    settings: ServeSettings, store: dict[str, Any], http: http_child.HttpChild | None = None
+) -> str:
+    """What a standby prints: it is loaded, and waits."""
+    line = f"moldau standby port={settings.port} store={store['url']}"
+    return line if http is None else f"{line} http={http.url}"
+
+
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -316,34 +371,14 @@ def _claim_ports(settings: ServeSettings, runtime_dir: Path, control: Path) -> N
         check_ports(listener.host, [*listener.ports(settings.workers)], patience_s=patience_s)
 
 
-def _claim(url: str, port: int) -> Claim:
-    """The external database, claimed for this broker. Raises BootFailure."""
-    # Imported here, as in `_external_store`.
+def _claim(settings: ServeSettings, url: str) -> Claim:
+    """The external database, claimed for this broker unless it stands by. Raises BootFailure."""
+    # Imported here, as in `check_external`.
     from moldau.ops.serve.claim import Claim
 
-    claim = Claim(url, port)
-    claim.take()
+    claim = Claim(url, settings.port)
+    if settings.standby:
+        check_store_format(url)
+    else:
+        claim.take()
     return claim
-
-
-def _external_store(url: str) -> dict[str, Any]:
-    # Imported here: redis-py takes a while, and an embedded store starts without it.
-    from moldau.broker.store.check import UnsuitableStore, check_store
-    from moldau.broker.store.store_url import mask
-
-    try:
-        info = check_store(url)
-    except UnsuitableStore as error:
-        raise ConfigError(str(error)) from None
-    for warning in info.warnings:
-        logger.warning("%s", warning)
-    return {
-        "url": mask(url),
-        "kind": "external",
-        "server": info.server,
-        "version": info.version,
-        "append_only_file": info.aof,
-        "maxmemory": info.maxmemory,
-        "maxmemory_policy": info.maxmemory_policy,
-        "replicas": info.replicas,
-    }

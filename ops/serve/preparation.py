@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
-from typing import TYPE_CHECKING
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.process import BootFailure
 from moldau.broker.store.probe import is_up_to_date
 
-if TYPE_CHECKING:
-    from moldau.ops.serve.claim import Claim
 
-
-async def bring_up_to_date(url: str, socket: str | None, claim: Claim | None) -> None:
+async def bring_up_to_date(url: str, socket: str | None) -> None:
     """Raises BootFailure when the store cannot be used. `socket` is an embedded store's."""
     # Without redis-py, which takes a while to import: an embedded store mostly needs nothing.
     if socket is not None and await is_up_to_date(socket):
         return
     stopped = threading.Event()
-    keeping = asyncio.ensure_future(claim.keep()) if claim is not None else None
     try:
         await asyncio.to_thread(_migrate, url, stopped)
     except StoreFault as fault:
         raise BootFailure(str(fault)) from None
     finally:
         stopped.set()
-        if keeping is not None:
-            keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeping
 
 
 def _migrate(url: str, stopped: threading.Event) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from moldau.broker.placement import slots_of
 from moldau.broker.settings.kafka import BrokerConfig
-from moldau.broker.settings.processes import ServeSettings
+from moldau.broker.settings.processes import LeaseSettings, ServeSettings
 from moldau.broker.settings.static_config import connection_limits
 from moldau.ops.serve.child_spec import ChildSpec
 from moldau.ops.serve.listeners import Listeners
@@ -33,6 +33,7 @@ def worker_specs(
     sockets: Sequence[Path],
     listeners: Listeners,
     store_files: tuple[str, str] | None = None,
+    lease: LeaseSettings | None = None,
 ) -> list[ChildSpec]:
     """How to start the workers.
 
@@ -54,6 +55,7 @@ def worker_specs(
                     sockets=listening,
                     worker_sockets=[str(each) for each in sockets],
                     store_files=store_files,
+                    lease=lease,
                 )
             ),
             ping=str(sockets[index]),

@@ -1,8 +1,11 @@
 """The supervisor: starts the processes of one host in order, restarts those that die, stops all.
 
-    startup ──▶ main_loop ──▶ shutdown
-       │            │             ▲
-       └────────────┴─ SIGTERM ───┘        (a second SIGTERM or SIGINT does not wait for requests)
+    stand_by ──▶ startup ──▶ main_loop ──▶ shutdown
+       │            │            │            ▲
+       └────────────┴────────────┴─ SIGTERM ──┘    (a second one does not wait for requests)
+
+Only a standby (`serve --standby`) stands by: it waits until no other broker serves the store. A
+broker that loses the lease of its store to another one shuts down at once.
 
 Children start in stages, each of which needs the ones before: the store, then workers and routers.
 The children of a stage start in parallel, and the next stage waits until all of them are ready;
@@ -36,6 +39,7 @@ from moldau.ops.serve.children import Child, ChildError, State, first_of
 from moldau.ops.serve.control import Requests, remove_socket, serve_control
 from moldau.ops.serve.health import kill_when_silent, kill_when_stopped
 from moldau.ops.serve.spare import Spare
+from moldau.ops.serve.standby import Tenure, WarmProcesses
 
 logger = logging.getLogger("moldau.supervisor")
 
@@ -67,7 +71,9 @@ class Supervisor:
         companions: Sequence[ChildSpec] = (),
         stop_listening: Callable[[], None] = lambda: None,
         requests: Requests | None = None,
+        tenure: Tenure | None = None,
     ) -> None:
+        """Take the stages to run. `tenure` is None if no other broker can serve the store."""
         self._stages = [[Child(spec) for spec in stage] for stage in stages]
         self._companions = [Child(spec) for spec in companions]
         self._port = port
@@ -80,6 +86,9 @@ class Supervisor:
         self.spare = Spare(spare) if spare is not None else None
         self._stop_listening = stop_listening
         self._requests = requests
+        self._tenure = tenure
+        self._warm = WarmProcesses(tenure.warm if tenure is not None else ())
+        self._lost = asyncio.Event()
         self._started_at = time.monotonic()
         self._state = State.STARTING
         self._had_terminal = os.isatty(2)
@@ -95,20 +104,59 @@ class Supervisor:
     def _needed(self) -> list[Child]:
         return [child for stage in self._stages for child in stage]
 
-    async def run(self) -> None:
-        """Start and serve; returns when all children are stopped. Raises BootFailure."""
+    async def run(self) -> bool:
+        """Start and serve; returns when all children are stopped: True if the broker was not asked
+        to stop, but has lost the store to another one. Raises BootFailure."""
         self._listen_to_signals()
         control = await serve_control(self._control_path, self.status, self._requests)
+        keeping: asyncio.Future[None] | None = None
         try:
-            await first_of(self.startup(), self._stop.wait())
-            if not self._stop.is_set():
+            await self.stand_by()
+            if self._tenure is not None and not self._stop.is_set():
+                keeping = asyncio.ensure_future(self._keep_tenure(self._tenure))
+            self._state = State.STARTING
+            await first_of(self.startup(), self._until_over())
+            if not self._is_over:
                 self._state = State.RUNNING
                 self._on_ready()
                 await self.main_loop()
         finally:
+            if keeping is not None:
+                keeping.cancel()
             await self.shutdown()
             control.close()
             remove_socket(self._control_path)
+        return self._lost.is_set() and not self._stop.is_set()
+
+    async def stand_by(self) -> None:
+        """Wait until the store is ours, with everything loaded. Raises BootFailure."""
+        tenure = self._tenure
+        if tenure is None or tenure.until_taken is None:
+            return
+        self._state = State.STANDBY
+        self._warm.begin()
+        tasks = [asyncio.ensure_future(self._accompany(each)) for each in self._companions]
+        tasks += [asyncio.ensure_future(job()) for job in tenure.background]
+        tenure.on_standby()
+        try:
+            await first_of(tenure.until_taken(), self._stop.wait())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if not self._stop.is_set():
+            self._stages = [[Child(spec) for spec in stage] for stage in tenure.stages()]
+
+    async def _keep_tenure(self, tenure: Tenure) -> None:
+        await tenure.keep(lambda: self._state is State.RUNNING)
+        self._lost.set()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._lost.is_set()
+
+    async def _until_over(self) -> None:
+        await first_of(self._stop.wait(), self._lost.wait())
 
     async def startup(self) -> None:
         """Start the stages one after another, the last one when the store has been prepared.
@@ -118,10 +166,11 @@ class Supervisor:
                 await self._before_serving()
             try:
                 for child in stage:
-                    child.start()
+                    child.start(self._take_warm(child))
                 await asyncio.gather(*(child.until_ready() for child in stage))
             except ChildError as error:
                 raise BootFailure(str(error)) from None
+        await self._warm.stop()
 
     async def main_loop(self) -> None:
         """Keep every child alive until SIGTERM."""
@@ -136,7 +185,7 @@ class Supervisor:
             tasks.append(group.create_task(self._reload_when_asked()))
             if self.spare is not None:
                 tasks.append(group.create_task(self.spare.keep()))
-            await self._stop.wait()
+            await self._until_over()
             for task in tasks:
                 task.cancel()
 
@@ -148,6 +197,10 @@ class Supervisor:
         self._stop_listening()
         if self.spare is not None:
             await self.spare.stop()
+        await self._warm.stop()
+        if self._lost.is_set():
+            for child in self._needed:  # another broker serves: nothing is finished in order
+                child.kill()
         for stage in reversed([*self._stages, self._companions]):
             alive = [child for child in stage if child.is_alive]
             for child in alive:
@@ -155,7 +208,7 @@ class Supervisor:
                 if child.spec.before_stop is not None:
                     await child.spec.before_stop()
                 child.signal(signal.SIGTERM)
-            limit = STOP_S if stage is self._stages[0] else DRAIN_S
+            limit = STOP_S if stage in self._stages[:1] else DRAIN_S
             left = max(0.5, limit - (time.monotonic() - begun))
             await self._until_gone(alive, left)
             for child in alive:
@@ -187,6 +240,7 @@ class Supervisor:
             child.reap()
         if self.spare is not None:
             self.spare.reap()
+        self._warm.reap()
 
     def status(self) -> dict[str, Any]:
         """The document that `moldau status --json` prints."""
@@ -218,6 +272,7 @@ class Supervisor:
                 ),
             ],
             "store": self._store,
+            **({} if self._tenure is None else {"lease": self._tenure.facts()}),
         }
 
     # --- keeping one child alive ---
@@ -246,9 +301,13 @@ class Supervisor:
     async def _accompany(self, child: Child) -> None:
         """Start a companion once the broker serves, and keep it alive."""
         with contextlib.suppress(ChildError):  # logged by `_keep`, which tries again
-            child.start()
+            if not child.is_alive:  # else it was started by a standby
+                child.start()
             await child.until_ready()
         await self._keep(child)
+
+    def _take_warm(self, child: Child) -> subprocess.Popen[bytes] | None:
+        return self._warm.take() if child.spec.role in ("worker", "router") else None
 
     def _take_spare(self, child: Child) -> subprocess.Popen[bytes] | None:
         if self.spare is None or child.spec.role not in ("worker", "router"):

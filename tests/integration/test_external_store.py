@@ -15,6 +15,7 @@ import redis
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from moldau.broker.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from moldau.testing.serve import BrokerFailed
 from tests.support.brokers.running import Broker, free_ports, wait_until
 from tests.support.raw.client import RawClient
 from tests.support.stores.redis_server import SEARCH_PATH
@@ -160,7 +161,7 @@ def test_tls_through_a_sentinel(start_moldau: Start, tls_store: str, tls_sentine
 def test_a_certificate_of_an_unknown_authority_is_refused(
     start_moldau: Start, tls_store: str
 ) -> None:
-    with pytest.raises(AssertionError) as caught:
+    with pytest.raises(BrokerFailed) as caught:
         start_moldau(redis=tls_store.partition("?")[0])
     assert "certificate" in str(caught.value).lower()
     assert "s3cret" not in str(caught.value)

@@ -265,6 +265,28 @@ class ProxyThread:
 
         self.call(refuse)
 
+    def fall_silent(self) -> None:
+        """Pass nothing on, and take no new connection: a network that is cut."""
+
+        def hold() -> None:
+            self._proxy.refusing = True
+            for link in self._proxy.links:
+                link.requests.hold()
+                link.replies.hold()
+
+        self.call(hold)
+
+    def speak_again(self) -> None:
+        """Pass on what has waited."""
+
+        def release() -> None:
+            self._proxy.refusing = False
+            for link in self._proxy.links:
+                link.requests.release()
+                link.replies.release()
+
+        self.call(release)
+
     def links(self) -> list[Link]:
         return [link for link in self._proxy.links if not link.is_lost.is_set()]
 

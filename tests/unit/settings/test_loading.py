@@ -69,6 +69,7 @@ def test_every_option_is_a_flag_a_variable_and_a_key(option: Option, file: Path)
         "log_json": "true",
         "spare_process": "false",
         "exit_with_parent": "true",
+        "standby": "true",
         "store_maxmemory": "4gb",
         "tail_cache_bytes": "64mb",
         "max_request_bytes": "64mb",
