@@ -63,7 +63,7 @@ def check_start(settings: ServeSettings, loading: Callable[[], None]) -> StartRe
     if settings.redis is None:
         _check_data_dir(settings, report, loading)
     else:
-        _check_redis(settings.redis, report)
+        _check_redis(settings.redis, report, is_standby=settings.standby)
     return report
 
 
@@ -190,15 +190,14 @@ def _copy_last_part(files: Path, folder: Path) -> None:
 # --- any store ---
 
 
-def _check_redis(url: str, report: StartReport) -> None:
+def _check_redis(url: str, report: StartReport, *, is_standby: bool) -> None:
     try:
         info = check_store(url)
         report.changes += [f"a warning: {warning}" for warning in info.warnings]
         with BackupStore(url) as store:
             if (holder := store.claim()) is not None:
-                report.changes.append(
-                    f"another broker serves this database now ({holder}): stop it first"
-                )
+                what = "this one would wait for it" if is_standby else "stop it first"
+                report.changes.append(f"another broker serves this database now ({holder}): {what}")
             _report_format(planned_change(store), report)
     except (UnsuitableStore, StoreFault) as fault:
         report.problems.append(str(fault))
