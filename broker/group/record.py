@@ -12,7 +12,7 @@ default; to change the meaning of one, raise `FORMAT`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -141,15 +141,12 @@ class UnknownRecordFormat(ValueError):
     """The record was written by a newer version."""
 
 
-_encoder = msgspec.msgpack.Encoder()
+encode: Callable[[GroupRecord | ConsumerRecord | ConsumerMember], bytes]
+encode = msgspec.msgpack.Encoder().encode
 _kind_decoder = msgspec.msgpack.Decoder(_Kind)
 _decoder = msgspec.msgpack.Decoder(GroupRecord)
 _head_decoder = msgspec.msgpack.Decoder(ConsumerRecord)
 _member_decoder = msgspec.msgpack.Decoder(ConsumerMember)
-
-
-def encode(record: GroupRecord | ConsumerRecord | ConsumerMember) -> bytes:
-    return _encoder.encode(record)
 
 
 def decode(data: bytes) -> GroupRecord | ConsumerRecord:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from moldau.broker.errors import SlotNotTaken, StoreDown, StoreFenced, StoreRefused
+from moldau.broker.errors import SlotNotTaken, StoreDown, StoreFault, StoreFenced, StoreRefused
 from moldau.broker.store import keys
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, command, pairs, resolve, within
 from moldau.broker.store.scripts import script, sha1
@@ -47,9 +47,19 @@ MEMBER = b"m:"  # begins the field of a member of the consumer protocol
 FENCED = -1  # what scripts return instead of writing
 _NO_EPOCH = b"none"
 
+Written = Callable[[StoreFault | None], None]
+
 
 def fenced(slot: int) -> StoreFenced:
     return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")
+
+
+class RecordName(NamedTuple):
+    """A record that is written, for the log."""
+
+    kind: str
+    name: str
+    revision: int
 
 
 class StoredGroup(NamedTuple):
@@ -192,6 +202,45 @@ class GroupStore:
             raise fenced(slot)
         return outcome
 
+    def begin(
+        self,
+        script: str,
+        slot: int,
+        names: Sequence[bytes],
+        record: RecordName,
+        words: Sequence[bytes | str | int],
+        done: Written,
+    ) -> None:
+        """Run a script that compares the epoch and writes one record; call `done` with the outcome.
+        A task for each write would cost more than the write.
+
+        StoreRefused: the store has a newer record. StoreFenced, SlotNotTaken: the slot has to be
+        taken again first.
+        """
+        epoch = self._taken.get(slot)
+        if epoch is None:
+            fault = SlotNotTaken(f"slot {slot} is being taken")
+            asyncio.get_running_loop().call_soon(done, fault)
+            return
+        given = (1 + len(names), keys.slot(slot), *names, epoch, *words)
+
+        def finish(reply: Any) -> None:
+            # One write of a record at a time: sent again, it cannot undo a newer one.
+            if isinstance(reply, StoreRefused) and "NOSCRIPT" in str(reply):
+                self._pipe.send((command("EVAL", script, *given),), finish)
+            elif isinstance(reply, StoreFault):
+                done(reply)
+            elif reply < 0:
+                done(fenced(slot))
+            elif reply == 0:
+                kind, name, revision = record
+                text = f"revision {revision} of {kind} {name} is older than what is there"
+                done(StoreRefused(text))
+            else:
+                done(None)
+
+        self._pipe.send((command("EVALSHA", sha1(script), *given),), finish)
+
     # --- groups ---
 
     async def load(self, slot: int) -> list[StoredGroup]:
@@ -236,34 +285,36 @@ class GroupStore:
             for (identity, revision), offsets in zip(replies[::2], replies[1::2], strict=True)
         ]
 
-    async def save(
+    def save(
         self,
         slot: int,
         group_id: str,
         identity: str,
         revision: int,
         record: bytes,
-        members: Mapping[bytes, bytes | None] = {},
+        members: Mapping[bytes, bytes | None],
+        done: Written,
         *,
         generation: int = 0,
         whole: bool = True,
     ) -> None:
-        """Raises StoreRefused when the store has a newer record, or the group was deleted: the
-        caller is out of date and must not report its record as stored.
+        """Save a group; see `begin`. It is refused as well when the group was deleted: the caller
+        is out of date and must not report its record as stored.
 
         `members`: fields that changed, None for those that are gone. `whole`: there are no others.
         """
+        if not self._pipe.is_up:
+            fault = StoreDown("there is no connection to save a group")
+            asyncio.get_running_loop().call_soon(done, fault)
+            return
         names = (keys.groups(slot), keys.group(slot, group_id))
         gone = [field for field, data in members.items() if data is None]
-        words: list[bytes | int] = [1 if whole else 0, len(gone), *gone]
+        words: list[bytes | str | int] = [group_id, identity, revision, record, generation]
+        words += (1 if whole else 0, len(gone), *gone)
         for field, data in members.items():
             if data is not None:
                 words += (field, data)
-        given = (group_id, identity, revision, record, generation, *words)
-        if not await self._write(slot, SAVE, names, *given):
-            raise StoreRefused(
-                f"revision {revision} of group {group_id} is older than what is there"
-            )
+        self.begin(SAVE, slot, names, RecordName("group", group_id, revision), words, done)
 
     async def remove(self, slot: int, group_id: str, identity: str) -> None:
         """Remove the group and its offsets, unless there is a newer group with that id."""

@@ -11,23 +11,19 @@ so its records are written even when the store is full.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from moldau.broker.errors import SlotNotTaken, StoreFault, StoreRefused
+from moldau.broker.errors import SlotNotTaken
 from moldau.broker.store import keys
-from moldau.broker.store.groups import GroupStore, fenced
-from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, command, resolve, within
-from moldau.broker.store.scripts import script, sha1
+from moldau.broker.store.groups import GroupStore, RecordName, Written, fenced
+from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, within
+from moldau.broker.store.scripts import script
 
 _SAVE = script("transaction_save")
 _REMOVE = script("transaction_remove")
 _SAVE_INTACT = script("slot_save_intact")
-_SHA = {source: sha1(source) for source in (_SAVE, _REMOVE)}
 READ_AT_ONCE = 256  # records
-
-Written = Callable[[StoreFault | None], None]
 
 
 class StoredTransaction(NamedTuple):
@@ -115,12 +111,7 @@ class TransactionStore:
     def save(
         self, slot: int, transactional_id: str, revision: int, record: bytes, done: Written
     ) -> None:
-        """Save a record and call `done` with the outcome. Every transaction needs two such writes:
-        a task for each would cost more than the write.
-
-        StoreRefused: the store has a newer record. StoreFenced, SlotNotTaken: the slot has to be
-        taken again first.
-        """
+        """Save a record; see `GroupStore.begin`."""
         self._write(_SAVE, slot, transactional_id, revision, done, record)
 
     def remove(self, slot: int, transactional_id: str, revision: int, done: Written) -> None:
@@ -136,54 +127,7 @@ class TransactionStore:
         done: Written,
         *record: bytes,
     ) -> None:
-        epoch = self._groups.taken(slot)
-        if epoch is None:
-            fault = SlotNotTaken(f"slot {slot} is being taken")
-            asyncio.get_running_loop().call_soon(done, fault)
-            return
-        where = (
-            keys.slot(slot),
-            keys.transactions(slot),
-            keys.transaction(slot, transactional_id),
-        )
-        words: tuple[bytes | str | int, ...] = (
-            len(where),
-            *where,
-            epoch,
-            transactional_id,
-            revision,
-            *record,
-        )
-
-        def finish(reply: Any) -> None:
-            # One write of an id at a time: sent again, it cannot undo a newer one.
-            if isinstance(reply, StoreRefused) and "NOSCRIPT" in str(reply):
-                self._pipe.send((command("EVAL", script, *words),), finish)
-            elif isinstance(reply, StoreFault):
-                done(reply)
-            elif reply < 0:
-                done(fenced(slot))
-            elif reply == 0:
-                text = f"revision {revision} of transactional id {transactional_id} is out of date"
-                done(StoreRefused(text))
-            else:
-                done(None)
-
-        self._pipe.send((command("EVALSHA", _SHA[script], *words),), finish)
-
-    # --- the same, awaited ---
-
-    async def save_now(
-        self, slot: int, transactional_id: str, revision: int, record: bytes
-    ) -> None:
-        await _awaited(partial(self.save, slot, transactional_id, revision, record))
-
-    async def remove_now(self, slot: int, transactional_id: str, revision: int) -> None:
-        await _awaited(partial(self.remove, slot, transactional_id, revision))
-
-
-async def _awaited(begin: Callable[[Written], None]) -> None:
-    """Raises StoreFault."""
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    begin(partial(resolve, future))
-    await within(REPLY_TIMEOUT, future)
+        names = (keys.transactions(slot), keys.transaction(slot, transactional_id))
+        written = RecordName("transactional id", transactional_id, revision)
+        words: list[bytes | str | int] = [transactional_id, revision, *record]
+        self._groups.begin(script, slot, names, written, words, done)

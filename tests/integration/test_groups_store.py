@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -16,7 +17,7 @@ from moldau.broker.group.offsets import TopicPartition, new_commit
 from moldau.broker.placement import slot_of
 from moldau.broker.store import keys
 from moldau.broker.store.groups import GONE_SECONDS
-from tests.support.drivers.group_shell import Shell, shell
+from tests.support.drivers.group_shell import Shell, shell, stored
 from tests.support.stores.proxy import Link, StoreProxy
 from tests.support.stores.redis_server import RedisServer
 
@@ -79,7 +80,17 @@ async def test_2_16_a_record_the_store_does_not_take_is_not_acknowledged(
             client.hset(key, "revision", str(revision + 1))
         identity = own.coordinator.groups.by_id[name].identity
         with pytest.raises(StoreRefused):
-            await own.coordinator._store.save(slot_of(name), name, identity, revision + 1, b"older")
+            await stored(
+                partial(
+                    own.coordinator._store.save,
+                    slot_of(name),
+                    name,
+                    identity,
+                    revision + 1,
+                    b"older",
+                    {},
+                )
+            )
 
         joined = await own.join(name, joined.member_id)
         assert (await own.sync(name, joined)).error == NOT_AVAILABLE
@@ -138,19 +149,19 @@ async def test_2_23_a_late_deletion_spares_who_came_after_it(server: RedisServer
     name = "once more"
     async with shell(server) as own:
         store, slot = own.coordinator._store, slot_of(name)
-        await store.save(slot, name, "cgp_first", 4, b"first")
+        await stored(partial(store.save, slot, name, "cgp_first", 4, b"first", {}))
         await store.remove(slot, name, "cgp_first")
-        await store.save(slot, name, "cgp_second", 1, b"second")
+        await stored(partial(store.save, slot, name, "cgp_second", 1, b"second", {}))
 
         await store.remove(slot, name, "cgp_first")
 
         assert _stored(server, name) == (b"cgp_second", b"second")
         with pytest.raises(StoreRefused):
-            await store.save(slot, name, "cgp_first", 5, b"first")
+            await stored(partial(store.save, slot, name, "cgp_first", 5, b"first", {}))
         await store.remove(slot, name, "cgp_second")
         for identity in ("cgp_first", "cgp_second"):
             with pytest.raises(StoreRefused):
-                await store.save(slot, name, identity, 9, b"late")
+                await stored(partial(store.save, slot, name, identity, 9, b"late", {}))
         assert _stored(server, name) == (None, None)
         with redis.Redis.from_url(server.url) as client:  # what is remembered is not forever
             assert 0 < int(client.ttl(keys.group(slot, name).decode())) <= GONE_SECONDS
@@ -309,9 +320,11 @@ async def test_2_26_the_lowest_generation_is_above_all_that_was_stored_and_below
         client.flushall()
         async with shell(server, store_id=b"first") as own:
             store = own.coordinator._store
-            await store.save(slot, name, "cgp_1", 1, b"", generation=7)
-            await store.save(slot, name, "cgp_1", 2, b"", generation=6)
-            await store.save(slot, name, "cgp_1", 3, b"", generation=217_000_000)
+            await stored(partial(store.save, slot, name, "cgp_1", 1, b"", {}, generation=7))
+            await stored(partial(store.save, slot, name, "cgp_1", 2, b"", {}, generation=6))
+            await stored(
+                partial(store.save, slot, name, "cgp_1", 3, b"", {}, generation=217_000_000)
+            )
             assert _slot_facts(client, slot) == {"floor": 0, "top": 7}
             await store.remove(slot, name, "cgp_1")
         minutes = (int(time.time()) - ORIGIN_S) // 60
@@ -328,7 +341,9 @@ async def test_2_26_the_lowest_generation_is_above_all_that_was_stored_and_below
         async with shell(server, store_id=b"fourth") as own:
             store = own.coordinator._store
             assert store.min_generation(slot) == floors[-1], "nothing was lost"
-            await store.save(slot, name, "cgp_2", 1, b"", generation=floors[-1] + 5_000)
+            await stored(
+                partial(store.save, slot, name, "cgp_2", 1, b"", {}, generation=floors[-1] + 5_000)
+            )
             await store.remove(slot, name, "cgp_2")
         async with shell(server, store_id=b"fifth") as own:
             assert floors[-1] + 15_000 <= own.coordinator._store.min_generation(slot) < LIMIT

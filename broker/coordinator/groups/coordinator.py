@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from moldau.broker.coordinator.groups.assignment_jobs import AssignmentJobs
 from moldau.broker.coordinator.groups.events import GroupCounters
 from moldau.broker.coordinator.groups.offsets import GroupOffsets, TransactionalOffsets
 from moldau.broker.coordinator.groups.serialization import (
+    MemberFields,
+    Snapshot,
     encode_members,
     loaded_group,
     offset_fields,
@@ -75,8 +78,9 @@ class GroupCoordinator(Runtime[Persist]):
         topics: TopicLookup = NO_TOPICS,
     ) -> None:
         self._store = store
-        # Called with what was stored, before the requests that wait for it are answered.
-        self.on_stored: Callable[[str, Owners | None], Awaitable[None]] | None = None
+        # Called with what was stored; the requests that wait for it are answered after what it
+        # returns.
+        self.on_stored: Callable[[str, Owners | None], Awaitable[None] | None] | None = None
         # Called with every change of state and membership: group events.
         self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
         self.counters = GroupCounters()
@@ -141,43 +145,85 @@ class GroupCoordinator(Runtime[Persist]):
     # --- writing ---
 
     def write(self, effect: Persist, done: Written) -> None:
-        self.spawn(self._write(effect, done))
+        fields: MemberFields = {}
+        members = iter(effect.members.items())
+        try:
+            if effect.record is not None and encode_members(fields, members):
+                self._save(effect, fields, done)
+            else:
+                self.spawn(self._write_later(effect, fields, members, done))
+        except Exception as defect:
+            self._loop.call_soon(done, self._not_written(effect, defect))
 
-    async def _write(self, effect: Persist, done: Written) -> None:
-        slot, group_id = slot_of(effect.name), effect.name
+    def _save(self, effect: Persist, fields: MemberFields, done: Written) -> None:
+        assert effect.record is not None
+        self._store.save(
+            slot_of(effect.name),
+            effect.name,
+            effect.identity,
+            effect.revision,
+            encode(effect.record),
+            fields,
+            partial(self._saved, effect, done),
+            generation=effect.record.generation_id,
+            whole=effect.whole,
+        )
+
+    def _saved(self, effect: Persist, done: Written, fault: StoreFault | None) -> None:
+        sharing = None if fault is not None else self._stored(effect.name, effect.owners)
+        if sharing is None:
+            done(fault)
+        else:
+            self.spawn(self._share(effect, sharing, done))
+
+    async def _write_later(
+        self,
+        effect: Persist,
+        fields: MemberFields,
+        members: Iterator[tuple[str, Snapshot | None]],
+        done: Written,
+    ) -> None:
+        """Encode many members in portions, or remove a group."""
+        try:
+            if effect.record is not None:
+                while not encode_members(fields, members):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+                self._save(effect, fields, done)
+                return
+            await self._store.remove(slot_of(effect.name), effect.name, effect.identity)
+        except StoreFault as fault:
+            done(fault)
+        except Exception as defect:
+            done(self._not_written(effect, defect))
+        else:
+            self._saved(effect, done, None)
+
+    async def _share(self, effect: Persist, sharing: Awaitable[None], done: Written) -> None:
+        """Answers wait until members of native topics are known to all workers."""
         outcome: StoreFault | None = None
         try:
-            if effect.record is None:
-                await self._store.remove(slot, group_id, effect.identity)
-            else:
-                await self._store.save(
-                    slot,
-                    group_id,
-                    effect.identity,
-                    effect.revision,
-                    encode(effect.record),
-                    await encode_members(effect.members),
-                    generation=effect.record.generation_id,
-                    whole=effect.whole,
-                )
-            await self._stored(group_id, effect.owners)
+            await sharing
         except StoreFault as fault:
             outcome = fault
         except Exception as defect:
-            # Ours. The group must get an outcome, or it could never write again.
-            logger.exception("group %s could not be stored", group_id)
-            outcome = StoreFault(str(defect))
+            outcome = self._not_written(effect, defect)
         done(outcome)
 
-    async def _stored(self, group_id: str, owners: Owners | None) -> None:
-        if self.on_stored is not None:
-            await self.on_stored(group_id, owners)
+    def _not_written(self, effect: Persist, defect: Exception) -> StoreFault:
+        """Report a defect of ours. The group must get an outcome, or it could never write again."""
+        logger.error("group %s could not be stored", effect.name, exc_info=defect)
+        return StoreFault(str(defect))
+
+    def _stored(self, group_id: str, owners: Owners | None) -> Awaitable[None] | None:
+        return None if self.on_stored is None else self.on_stored(group_id, owners)
 
     async def _announce(self, group_id: str) -> None:
         """Report who has which partitions in a group that was restored."""
         group = self.groups.by_id.get(group_id)
         if group is not None:
-            await self._stored(group_id, Owners(group.subscribed_topics(), group.owners))
+            sharing = self._stored(group_id, Owners(group.subscribed_topics(), group.owners))
+            if sharing is not None:
+                await sharing
 
     # --- loading ---
 
@@ -185,8 +231,10 @@ class GroupCoordinator(Runtime[Persist]):
         found = [loaded_group(one) for one in await self._store.load(slot)]
         for one in found:
             # The worker before us may have died between storing it and this call.
-            if (owners := owners_of(one)) is not None:
-                await self._stored(one.group_id, owners)
+            owners = owners_of(one)
+            sharing = None if owners is None else self._stored(one.group_id, owners)
+            if sharing is not None:
+                await sharing
         newest = max((one.record.generation_id for one in found if one.record), default=0)
         try:
             await self._store.note_generation(slot, newest)

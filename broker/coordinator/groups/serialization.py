@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -28,6 +27,9 @@ from moldau.broker.store.groups import MEMBER, StoredGroup
 PORTION = 8_192  # bytes of members that are encoded in one turn of the event loop
 MEMBER_BYTES = 400  # the cost of a member without partitions
 PENDING = b"~"  # begins the field of an offset of an open transaction
+
+Snapshot = Callable[[], ConsumerMember]
+MemberFields = dict[bytes, bytes | None]
 
 encode_offset = msgspec.msgpack.Encoder().encode
 decode_offset = msgspec.msgpack.Decoder(CommittedOffset).decode
@@ -55,20 +57,17 @@ def offset_fields(offsets: CommittedOffsets) -> dict[bytes, bytes]:
     return fields
 
 
-async def encode_members(
-    members: Mapping[str, Callable[[], ConsumerMember] | None],
-) -> dict[bytes, bytes | None]:
-    """The fields of members; None: remove it. In portions, as a thousand members take a while."""
-    fields: dict[bytes, bytes | None] = {}
+def encode_members(fields: MemberFields, members: Iterator[tuple[str, Snapshot | None]]) -> bool:
+    """Encode members as fields, None for one to remove. Returns False after a portion: a thousand
+    members take a while, so the caller goes on in the next turn of the event loop."""
     done = 0
-    for member_id, snapshot in members.items():
+    for member_id, snapshot in members:
         data = None if snapshot is None else encode(snapshot())
         fields[member_field(member_id)] = data
         done += MEMBER_BYTES + len(data or b"")
         if done > PORTION:
-            done = 0
-            await asyncio.sleep(0)
-    return fields
+            return False
+    return True
 
 
 def member_field(member_id: str) -> bytes:

@@ -8,7 +8,8 @@ left are removed from the streams once they have nothing pending.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 from moldau.broker.errors import StoreFault
 from moldau.broker.group.views import Owners
@@ -50,8 +51,19 @@ class GroupAssignments:
 
     # --- on the worker that coordinates the group ---
 
-    async def stored(self, group: str, owners: Owners | None) -> None:
-        """A rebalance is over, or a group is gone: share what it means for native topics."""
+    def stored(self, group: str, owners: Owners | None) -> Coroutine[Any, Any, None] | None:
+        """A rebalance is over, or a group is gone: share what it means for native topics. Returns
+        None if it means nothing for them."""
+        is_concerned = owners is None or self.members.readers(group) or self._may_be_native(owners)
+        return self._share(group, owners) if is_concerned else None
+
+    def _may_be_native(self, owners: Owners) -> bool:
+        if owners.topics is None:
+            return True
+        topics = map(self._topics.get, owners.topics)
+        return any(topic is None or topic.native for topic in topics)
+
+    async def _share(self, group: str, owners: Owners | None) -> None:
         before = self.members.readers(group)
         try:
             now = tuple(await self._readers(owners)) if owners is not None else ()

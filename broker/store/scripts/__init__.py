@@ -9,6 +9,7 @@ their own: `broker/store/native_library.lua`.
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
@@ -20,6 +21,7 @@ def script(name: str) -> str:
     return "\n".join(line for line in lines if line and not line.startswith("--"))
 
 
+@cache
 def sha1(source: str) -> str:
     """The name by which EVALSHA knows a script."""
     return hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()

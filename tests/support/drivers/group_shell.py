@@ -10,6 +10,7 @@ from typing import Any
 import redis
 
 from moldau.broker.coordinator.groups.coordinator import GroupCoordinator
+from moldau.broker.errors import StoreFault
 from moldau.broker.group.effects import Answer, HeartbeatAnswer, JoinAnswer, SyncAnswer
 from moldau.broker.group.events import ConsumerHeartbeat, Event, Join, Leave, LeavingMember, Sync
 from moldau.broker.group.offsets import TopicPartition, new_commit
@@ -198,3 +199,12 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.002)
+
+
+async def stored(begin: Callable[[Callable[[StoreFault | None], None]], None]) -> None:
+    """Begin a write with a callback, and wait for its outcome. Raises StoreFault."""
+    outcome: asyncio.Future[StoreFault | None] = asyncio.get_running_loop().create_future()
+    begin(outcome.set_result)
+    fault = await asyncio.wait_for(outcome, 30)
+    if fault is not None:
+        raise fault
