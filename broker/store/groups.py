@@ -54,14 +54,6 @@ def fenced(slot: int) -> StoreFenced:
     return StoreFenced(f"slot {slot} has been taken by another worker, or the store forgot it")
 
 
-class RecordName(NamedTuple):
-    """A record that is written, for the log."""
-
-    kind: str
-    name: str
-    revision: int
-
-
 class StoredGroup(NamedTuple):
     """A group as it is stored, not decoded."""
 
@@ -207,7 +199,6 @@ class GroupStore:
         script: str,
         slot: int,
         names: Sequence[bytes],
-        record: RecordName,
         words: Sequence[bytes | str | int],
         done: Written,
     ) -> None:
@@ -233,9 +224,7 @@ class GroupStore:
             elif reply < 0:
                 done(fenced(slot))
             elif reply == 0:
-                kind, name, revision = record
-                text = f"revision {revision} of {kind} {name} is older than what is there"
-                done(StoreRefused(text))
+                done(StoreRefused("the store has a newer record"))
             else:
                 done(None)
 
@@ -314,7 +303,7 @@ class GroupStore:
         for field, data in members.items():
             if data is not None:
                 words += (field, data)
-        self.begin(SAVE, slot, names, RecordName("group", group_id, revision), words, done)
+        self.begin(SAVE, slot, names, words, done)
 
     async def remove(self, slot: int, group_id: str, identity: str) -> None:
         """Remove the group and its offsets, unless there is a newer group with that id."""

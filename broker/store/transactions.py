@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from moldau.broker.errors import SlotNotTaken
 from moldau.broker.store import keys
-from moldau.broker.store.groups import GroupStore, RecordName, Written, fenced
+from moldau.broker.store.groups import GroupStore, Written, fenced
 from moldau.broker.store.pipe import REPLY_TIMEOUT, Pipe, within
 from moldau.broker.store.scripts import script
 
@@ -128,6 +128,4 @@ class TransactionStore:
         *record: bytes,
     ) -> None:
         names = (keys.transactions(slot), keys.transaction(slot, transactional_id))
-        written = RecordName("transactional id", transactional_id, revision)
-        words: list[bytes | str | int] = [transactional_id, revision, *record]
-        self._groups.begin(script, slot, names, written, words, done)
+        self._groups.begin(script, slot, names, (transactional_id, revision, *record), done)

@@ -287,27 +287,25 @@ class Writes:
     # --- one write ---
 
     def _begin(self, effect: Persist, done: Written) -> None:
+        """Begin a write; `done` calls `_ended`."""
         name = effect.name
         self.under_way[name] = self.under_way.get(name, 0) + 1
         try:
-            self._runtime.write(effect, partial(self._ended, name, done))
+            self._runtime.write(effect, done)
         except Exception:
-            self._count_down(name)  # it was never begun
+            self._ended(name)  # it was never begun
             raise
 
-    def _ended(self, name: str, done: Written, fault: StoreFault | None) -> None:
-        self._count_down(name)
-        done(fault)
-
-    def _count_down(self, name: str) -> None:
+    def _ended(self, name: str) -> None:
         left = self.under_way.pop(name) - 1
         if left:
             self.under_way[name] = left
-        elif (waiting := self._waiting.pop(name, None)) is not None:
+        elif self._waiting and (waiting := self._waiting.pop(name, None)) is not None:
             waiting.set_result(None)
 
     def _written(self, effect: Persist, machine: AnyMachine, fault: StoreFault | None) -> None:
-        if isinstance(fault, StoreFenced | SlotNotTaken):
+        self._ended(effect.name)
+        if fault is not None and isinstance(fault, (StoreFenced, SlotNotTaken)):
             self._runtime.spawn(self._persist_later(effect, machine, fault))
         else:
             self._persisted(effect, machine, fault)
@@ -332,7 +330,12 @@ class Writes:
         if machine is None:
             return None  # given up meanwhile
         outcome: asyncio.Future[StoreFault | None] = self._loop.create_future()
-        self._begin(effect, outcome.set_result)
+
+        def done(fault: StoreFault | None) -> None:
+            self._ended(effect.name)
+            outcome.set_result(fault)
+
+        self._begin(effect, done)
         fault = await outcome
         self._persisted(effect, machine, fault)
         return fault
