@@ -8,7 +8,7 @@ and what must be in it is known exactly.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,17 +33,24 @@ from moldau.broker.store.topics import CALL_EVEN_IF_FULL, TopicRecord
 _EXTENTS = script("log_extents")
 _NATIVE_RESTORED = script("native_restored")
 
-STREAMS_AT_ONCE = 500
+STREAMS_AT_ONCE = 10  # some milliseconds of the server, if their entries are large
 ATTEMPTS = 20  # to mark while topics are created and deleted
 ENTRIES_AT_ONCE = 64
 CLOSED = b"closed in "  # as in store_loss/clean_shutdown.py
 
 
 class StreamExtent(msgspec.Struct, array_like=True, frozen=True):
-    """How much a stream holds."""
+    """How much a stream holds: the number of its entries, and an id that it reaches.
+
+    At a mark the number is exact, and the id was read before: asking for it copies two entries in
+    the server, which would take too long for thousands of streams at once.
+    """
 
     entries: int
     last_id: str
+
+    def is_held_by(self, found: StreamExtent) -> bool:
+        return self.entries == found.entries and _id(self.last_id) <= _id(found.last_id)
 
 
 class MarkedTopic(msgspec.Struct, frozen=True):
@@ -104,10 +111,11 @@ class BackupStore(BlockingStore):
 
     def mark(self) -> Mark:
         """Count everything and write the mark, in one step."""
+        reached = self._reached()
         for _ in range(ATTEMPTS):
             with self._redis.pipeline(transaction=True) as pipeline:
                 try:
-                    mark: Mark = self._ask(self._mark, pipeline)
+                    mark: Mark = self._ask(self._mark, pipeline, reached)
                 except StoreFault as fault:
                     if not isinstance(fault.__cause__, redis.WatchError):
                         raise
@@ -115,23 +123,34 @@ class BackupStore(BlockingStore):
                     return mark
         raise StoreRefused("topics are created or deleted without a pause: try again")
 
-    def _mark(self, pipeline: Any) -> Mark:
+    def _reached(self) -> dict[bytes, str]:
+        """The last id of every log, by key."""
+        streams = _streams(self.live_topics())
+        found: dict[bytes, str] = {}
+        for first in range(0, len(streams), STREAMS_AT_ONCE):
+            some = streams[first : first + STREAMS_AT_ONCE]
+            extents = _extents(self._ask(self._redis.eval, _EXTENTS, len(some), *some))
+            found |= {key: one.last_id for key, one in zip(some, extents, strict=True)}
+        return found
+
+    def _mark(self, pipeline: Any, reached: Mapping[bytes, str]) -> Mark:
         pipeline.watch(keys.TOPICS)
         topics = self._live_topics(pipeline.hvals(keys.TOPICS))
-        streams = [log_key(topic, at) for topic in topics for at in range(topic.partitions)]
-        value = secrets.token_hex(16)
+        streams, value = _streams(topics), secrets.token_hex(16)
         pipeline.multi()
         pipeline.time()
         pipeline.get(keys.FORMAT)
         pipeline.get(keys.CLUSTER)
         _count(pipeline)
-        for first in range(0, len(streams), STREAMS_AT_ONCE):
-            some = streams[first : first + STREAMS_AT_ONCE]
-            pipeline.eval(_EXTENTS, len(some), *some)
+        for stream in streams:
+            pipeline.xlen(stream)
         pipeline.eval(CALL_EVEN_IF_FULL, 1, keys.BACKUP, "SET", value)
         now, stored_format, cluster, *rest = pipeline.execute()
         counted, rest = _counted(rest)
-        extents = iter([extent for reply in rest[:-1] for extent in _extents(reply)])
+        extents = (
+            StreamExtent(length, reached.get(stream, "0-0"))
+            for stream, length in zip(streams, rest[:-1], strict=True)
+        )
         return Mark(
             value,
             now[0] * 1000 + now[1] // 1000,
@@ -266,6 +285,10 @@ class BackupStore(BlockingStore):
         self._ask(self._redis.shutdown)
 
 
+def _streams(topics: Iterable[TopicRecord]) -> list[bytes]:
+    return [log_key(topic, at) for topic in topics for at in range(topic.partitions)]
+
+
 def _count(pipeline: Any) -> None:
     for slot in range(SLOTS):
         pipeline.scard(keys.groups(slot))
@@ -287,6 +310,11 @@ def _extents(reply: list[Any]) -> list[StreamExtent]:
         StreamExtent(length, last_id.decode())
         for length, last_id in zip(reply[::2], reply[1::2], strict=True)
     ]
+
+
+def _id(text: str) -> tuple[int, int]:
+    milliseconds, _, sequence = text.partition("-")
+    return int(milliseconds), int(sequence)
 
 
 def _pairs(reply: list[Any]) -> list[Any]:

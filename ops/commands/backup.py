@@ -178,10 +178,7 @@ def _take_every(
         has_one = False
         due = time.monotonic()
         while True:
-            names = [path.name for path in directory.iterdir() if is_backup_name(path.name)]
-            for name in names:  # left by one that was killed
-                if not (directory / name / MANIFEST).exists():
-                    remove_tree(directory / name)
+            names = _tidy(directory, keep)
             try:
                 take_one(directory / backup_name(time.time(), names))
             except (BackupError, NotRunningError) as error:
@@ -190,18 +187,22 @@ def _take_every(
                 print(f"moldau: no backup this time: {error}", file=sys.stderr, flush=True)
             else:
                 has_one = True
-                _remove_oldest(directory, keep)
+                _tidy(directory, keep)
             due = max(due + every_s, time.monotonic())
             time.sleep(max(due - time.monotonic(), 0))
     finally:
-        _remove_oldest(directory, keep)  # a signal may have come between the newest and this
+        _tidy(directory, keep)  # a signal may have come while the last one was taken or removed
         os.close(lock)
 
 
-def _remove_oldest(directory: Path, keep: int) -> None:
-    complete = [path.parent.name for path in directory.glob(f"*/{MANIFEST}")]
-    for name in superfluous(complete, keep):
+def _tidy(directory: Path, keep: int) -> list[str]:
+    """Remove what is incomplete, and the oldest beyond `keep`; returns the names of the others."""
+    names = [path.name for path in directory.iterdir() if is_backup_name(path.name)]
+    complete = [name for name in names if (directory / name / MANIFEST).exists()]
+    gone = {*names} - {*complete} | {*superfluous(complete, keep)}
+    for name in gone:
         remove_tree(directory / name)
+    return [name for name in names if name not in gone]
 
 
 def _report(directory: Path, manifest: Manifest, seconds: float, *, as_json: bool) -> None:

@@ -24,7 +24,14 @@ from tests.support.brokers.secured import librdkafka_settings
 from tests.support.proofs.hammer import worker_ports
 from tests.support.proofs.observed_producer import ObservedProducer, new_producer_id
 from tests.support.proofs.observer import Observer, View, read_epochs, until_answered
-from tests.support.raw.calls import EARLIEST, create_topic, list_offset, read_all, worker_clients
+from tests.support.raw.calls import (
+    EARLIEST,
+    create_topic,
+    delete_topic,
+    list_offset,
+    read_all,
+    worker_clients,
+)
 from tests.support.raw.client import RawClient, batches_in
 from tests.support.raw.committed import READ_COMMITTED, await_stable, visible
 from tests.support.raw.group import RawMember, coordinator_port
@@ -119,11 +126,14 @@ def scene(start_moldau: Start, short_tmp_path: Path) -> Scene:
 
 def test_under_load_everything_is_killed_and_no_offset_names_two_records(scene: Scene) -> None:
     observer = scene.observer
+    survivor = ObservedProducer(observer, "survivor", new_producer_id(observer.ports[0]))
+    survivor.send(observer.ports[0], 5)
     with scene.load() as load:
         load.wait(300)
         before = observer.known_records()
         backup = scene.backup()
         load.wait(300)
+        survivor.send(observer.ports[1], 5)
         # A killed broker must not be asked: its producers end first.
     found = scene.verify(backup)
     assert found["topics"][0]["partitions"][0]["records"] >= len(before)  # type: ignore[index]
@@ -134,6 +144,8 @@ def test_under_load_everything_is_killed_and_no_offset_names_two_records(scene: 
     scene.start_restored(data_dir)
     with scene.load() as load:
         load.wait(100)
+        # A producer that lived on does not know that what it sent last is gone.
+        survivor.send(observer.ports[0], 5)
     view = scene.check()
     there = {record.offset: record.digest for record in view.records}
     assert all(there.get(offset) == digest for offset, digest in before.items())
@@ -214,6 +226,27 @@ def test_while_the_file_is_rewritten_all_the_time(scene: Scene) -> None:
         found = scene.verify(backup)
         partition = found["topics"][0]["partitions"][0]  # type: ignore[index]
         assert partition["end"] == partition["records"] > max(before)
+
+
+def test_while_topics_are_created_and_deleted(scene: Scene) -> None:
+    told = threading.Event()
+
+    def change() -> None:
+        with RawClient(worker_ports(scene.broker)[0]) as client:
+            for number in itertools.count():
+                if told.is_set():
+                    return
+                create_topic(client, f"topic-{number}", partitions=3)
+                if number % 2:
+                    delete_topic(client, f"topic-{number}")
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    backups = [scene.backup(f"backup-{number}") for number in range(3)]
+    told.set()
+    changing.join(PATIENCE_S)
+    for backup in backups:
+        scene.verify(backup)
 
 
 def test_groups_and_transactions(scene: Scene, start_moldau: Start) -> None:
