@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from moldau.ops.pipeline.source.record_headers import HEADERS_TYPE
+from moldau.ops.pipeline.source.fields import HEADERS_TYPE
 
 BATCHES, RECORDS = "batches", "records"
 TABLES = (BATCHES, RECORDS)

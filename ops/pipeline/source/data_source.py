@@ -36,6 +36,7 @@ from moldau.ops.client import TopicPartition
 from moldau.ops.pipeline.errors import PipelineError
 from moldau.ops.pipeline.source.decode import Columns, decode
 from moldau.ops.pipeline.source.fetch import OffsetRange, RangeReader
+from moldau.ops.pipeline.source.fields import HEADERS_TYPE
 from moldau.ops.pipeline.source.offsets import (
     LATEST,
     Nested,
@@ -47,7 +48,6 @@ from moldau.ops.pipeline.source.offsets import (
 )
 from moldau.ops.pipeline.source.options import RANGES, Options, read_options
 from moldau.ops.pipeline.source.planning import Planner
-from moldau.ops.pipeline.source.record_headers import HEADERS_TYPE
 from moldau.ops.pipeline.source.unreadable import Unreadable
 
 FORMAT = "moldau"

@@ -26,8 +26,14 @@ from moldau.broker.wire.batch import (
     CorruptBatch,
     checksum,
 )
-from moldau.ops.pipeline.source.fields import Ints, field, gather, varints
-from moldau.ops.pipeline.source.record_headers import header_spans, headers_column
+from moldau.ops.pipeline.source.fields import (
+    Ints,
+    field,
+    gather,
+    header_spans,
+    headers_column,
+    varints,
+)
 
 DECODED_LIMIT = 1 << 30  # an Arrow column has 2 GiB at most
 PORTION = 4 << 20
