@@ -10,9 +10,8 @@ from deltalake import DeltaTable
 from moldau.ops.pipeline.errors import PipelineError
 from moldau.ops.pipeline.lake.compact import Compactor
 from moldau.ops.pipeline.lake.compact_task import RewriteTask
-from moldau.ops.pipeline.lake.lock import hold_lock
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from moldau.ops.pipeline.lake.tables import Lake, application_of
+from moldau.ops.pipeline.lake.tables import Lake, application_of, hold_lock
 from tests.support.pipeline.lake_rows import add_rows, row_of
 from tests.support.pipeline.lakes import check_lake, rows_of
 

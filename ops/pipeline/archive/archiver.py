@@ -22,9 +22,8 @@ from moldau.ops.client import ClientError, TopicPartition
 from moldau.ops.pipeline.archive.commit_offsets import commit_archived_offsets
 from moldau.ops.pipeline.archive.task import ArchiveRange, ArchiveTask, TaskResult, run_task
 from moldau.ops.pipeline.errors import PipelineError, from_spark, offsets_trimmed
-from moldau.ops.pipeline.lake.lock import hold_lock
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS, TABLES
-from moldau.ops.pipeline.lake.tables import Lake, application_of, held_offsets
+from moldau.ops.pipeline.lake.tables import Lake, application_of, held_offsets, hold_lock
 from moldau.ops.pipeline.progress import Meter
 from moldau.ops.pipeline.source.fetch import OffsetRange
 from moldau.ops.pipeline.source.offsets import bundles, split

@@ -28,9 +28,8 @@ from moldau.ops.pipeline.errors import PipelineError
 from moldau.ops.pipeline.lake.commits import CommitConflict, CommitRefused, add_actions, commit_on
 from moldau.ops.pipeline.lake.compact_task import PREFIX, RewriteTask, divide, rewrite
 from moldau.ops.pipeline.lake.data_files import NewFile
-from moldau.ops.pipeline.lake.lock import hold_lock
 from moldau.ops.pipeline.lake.schemas import TABLES
-from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.lake.tables import Lake, hold_lock
 from moldau.ops.pipeline.progress import Meter
 
 if TYPE_CHECKING:

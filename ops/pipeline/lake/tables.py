@@ -1,4 +1,4 @@
-"""A lake: two Delta tables in a directory, how far they hold each topic, and commits to them.
+"""A lake: two Delta tables in a directory, how far they hold each topic, commits, locks.
 
     LAKE/batches    a row per RecordBatch, its bytes as the broker stored them
     LAKE/records    a row per record, decoded
@@ -16,7 +16,12 @@ archivers that read the same versions, the second commit is refused (see commits
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from deltalake import DeltaTable, Schema
@@ -128,3 +133,32 @@ def held_offsets(
 
 def application_of(topic_id: bytes, partition: int) -> str:
     return f"moldau-archive/{topic_id.hex()}/{partition}"
+
+
+@contextmanager
+def hold_lock(
+    path: Path, what: str, remedy: str = "wait for it, or stop it first"
+) -> Iterator[None]:
+    """Hold the lock file `path`, which the system releases when the process ends. Raises
+    PipelineError when another process is doing `what`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError as error:
+        raise PipelineError(
+            f"{path} cannot be written: {error.strerror or error}; give a lake in which this user "
+            "may write"
+        ) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            owner = file.read().strip() or "another process"
+            raise PipelineError(f"{what} is already being done by {owner}; {remedy}") from None
+        file.seek(0)
+        file.truncate()
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        file.write(f"process {os.getpid()} on {socket.gethostname()} since {when}\n")
+        file.flush()
+        yield

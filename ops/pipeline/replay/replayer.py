@@ -24,11 +24,10 @@ from moldau.broker.wire import codecs
 from moldau.broker.wire.messages.init_producer_id import InitProducerIdRequest
 from moldau.ops.client import EARLIEST, LATEST, Cluster, TopicPartition, refusal
 from moldau.ops.pipeline.errors import PipelineError, from_spark
-from moldau.ops.pipeline.lake.lock import hold_lock
 from moldau.ops.pipeline.lake.ordered_rows import RecordRange, files_of, of_partition
 from moldau.ops.pipeline.lake.query import table_frame
 from moldau.ops.pipeline.lake.schemas import BATCHES, RECORDS
-from moldau.ops.pipeline.lake.tables import Lake
+from moldau.ops.pipeline.lake.tables import Lake, hold_lock
 from moldau.ops.pipeline.progress import Meter
 from moldau.ops.pipeline.replay.job import (
     KEEP,
