@@ -25,6 +25,7 @@ TOPICS_EVERY_S = 5.0
 CONFIGS_EVERY_S = 30.0
 GROUPS_EVERY_S = 5.0
 ACLS_EVERY_S = 60.0
+LONGER = 4  # times what it took
 SETTLED_S = 3.0  # so long no end may change before topics are cut over
 
 Open = Callable[[], Cluster]
@@ -40,8 +41,9 @@ class Due:
     def is_due(self) -> bool:
         return time.monotonic() >= self._next
 
-    def done(self) -> None:
-        self._next = time.monotonic() + self._every_s
+    def done(self, took_s: float = 0.0) -> None:
+        """`took_s`: what takes long is done less often."""
+        self._next = time.monotonic() + max(self._every_s, LONGER * took_s)
 
     def now(self) -> None:
         self._next = 0.0
@@ -137,10 +139,11 @@ class Mirror:
             self._copy_groups(source, target)
 
     def _copy_groups(self, source: Cluster, target: Cluster) -> None:
+        began = time.monotonic()
         if self.groups is not None:
             ends = {one.place: one.at for one in self._partitions()}
             self.groups.sync(source, target, ends.get)
-        self._groups_due.done()
+        self._groups_due.done(time.monotonic() - began)
 
     def _partitions(self) -> list[PartitionMirror]:
         """Those that are mirrored."""
