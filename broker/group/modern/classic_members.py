@@ -19,7 +19,8 @@ from moldau.broker.group.effects import (
 from moldau.broker.group.events import Join, Leave, LeavingMember, Sync
 from moldau.broker.group.group_base import TimerKind
 from moldau.broker.group.modern import target
-from moldau.broker.group.modern.group_data import ConsumerGroupData, PendingAnswer
+from moldau.broker.group.modern.core import PendingAnswer
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.heartbeat import departed, expire, replace, subscribe
 from moldau.broker.group.modern.members import ClassicMemberMetadata, Member, MemberState
 from moldau.broker.group.modern.reconcile import advance

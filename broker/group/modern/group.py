@@ -9,11 +9,14 @@ that a member has reached, one step per heartbeat.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
+from moldau.broker.group.assign.assignors import ASSIGNORS
+from moldau.broker.group.assign.job import Assignor
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Answer, DeleteAnswer, Effect, HeartbeatAnswer, JoinAnswer
 from moldau.broker.group.events import (
@@ -38,10 +41,12 @@ from moldau.broker.group.group_base import (
 from moldau.broker.group.modern import (
     classic_members,
     heartbeat,
+    reconcile,
     target,
 )
-from moldau.broker.group.modern.group_data import ConsumerGroupData, PendingAnswer
-from moldau.broker.group.modern.members import MemberState, Pattern, restored
+from moldau.broker.group.modern.core import PendingAnswer
+from moldau.broker.group.modern.group_data import ConsumerGroupData
+from moldau.broker.group.modern.members import Member, MemberState, Pattern, restored
 from moldau.broker.group.offsets import Committer
 from moldau.broker.group.record import ConsumerMember, ConsumerRecord
 from moldau.broker.group.states import GroupState
@@ -157,6 +162,22 @@ class ConsumerGroup(ConsumerGroupData):
 
     def end(self) -> None:
         unload(self)
+
+    # --- what every modern group does in its own way ---
+
+    def wanted_assignor(self) -> tuple[str, Assignor]:
+        """Return the assignor that most members ask for, or else the first configured one."""
+        known = self.config.consumer.assignors
+        votes = Counter(member.assignor for member in self.members.values() if member.assignor)
+        wanted = [name for name, _ in votes.most_common() if name in known]
+        name = wanted[0] if wanted else known[0]
+        return name, ASSIGNORS[name]
+
+    def target_arrived(self) -> None:
+        target.await_joins(self)
+
+    def conclude(self, member: Member, request: ConsumerHeartbeat) -> None:
+        reconcile.conclude(self, member, request, unsubscribed=True)
 
     # --- offsets and views ---
 

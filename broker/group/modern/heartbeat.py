@@ -9,9 +9,10 @@ from moldau.broker.group.effects import HeartbeatAnswer, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.group_base import TimerKind
 from moldau.broker.group.modern import target
-from moldau.broker.group.modern.group_data import ConsumerGroupData, PendingAnswer
+from moldau.broker.group.modern.core import UNSTORED, PendingAnswer, refused
+from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import LEFT_FOR_A_WHILE, NOWHERE, Member, MemberState
-from moldau.broker.group.modern.reconcile import UNSTORED, conclude, refused
+from moldau.broker.group.modern.reconcile import conclude
 from moldau.broker.group.states import GroupState
 
 LEAVE = -1

@@ -20,7 +20,8 @@ from operator import itemgetter
 from moldau.broker.errors import ErrorCode
 from moldau.broker.group.effects import HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
-from moldau.broker.group.modern.group_data import ConsumerGroupData, PendingAnswer, Step
+from moldau.broker.group.modern.core import UNSTORED, PendingAnswer
+from moldau.broker.group.modern.group_data import ConsumerGroupData, Step
 from moldau.broker.group.modern.members import Member, MemberState
 from moldau.broker.group.topics import PartitionEpochs, TopicIdPartition
 
@@ -88,14 +89,6 @@ def _split(
         {partition: epoch for partition, epoch in assigned.items() if partition not in lost},
         {partition: assigned[partition] for partition in lost},
     )
-
-
-def refused(error: ErrorCode, message: str | None = None) -> HeartbeatAnswer:
-    return HeartbeatAnswer(error, message)
-
-
-UNSTORED = refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-GONE = refused(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def advance(

@@ -3,21 +3,19 @@ topics that patterns match, and topics that change."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 
-from moldau.broker.group.assign.assignors import ASSIGNORS
 from moldau.broker.group.assign.job import Job, Seat
 from moldau.broker.group.effects import Assign, Resolve
 from moldau.broker.group.events import Assigned, Resolved, TopicsChanged
 from moldau.broker.group.group_base import TimerKind
+from moldau.broker.group.modern.core import GONE, UNSTORED, ModernCore
 from moldau.broker.group.modern.group_data import ConsumerGroupData
-from moldau.broker.group.modern.reconcile import GONE, UNSTORED, conclude
 
 RETRY_MS = 1_000
 
 
-def check(group: ConsumerGroupData) -> None:
+def check(group: ModernCore) -> None:
     """Start computing a target if one is due. If it will be due later, arm a timer."""
     if group.assigning is not None or not group.members:
         return
@@ -36,7 +34,7 @@ def check(group: ConsumerGroupData) -> None:
     group.effects.append(Assign(_job(group)))
 
 
-def _job(group: ConsumerGroupData) -> Job:
+def _job(group: ModernCore) -> Job:
     topics_of: dict[tuple[frozenset[str], str], frozenset[str]] = {}
     seats = []
     for member in group.members.values():
@@ -45,26 +43,18 @@ def _job(group: ConsumerGroupData) -> Job:
         if topics is None:
             topics = topics_of[key] = group.subscriptions.topics_of(member)
         seats.append(Seat(member.member_id, member.instance_id, topics, member.target))
-    name = preferred_assignor(group)
+    name, assignor = group.wanted_assignor()
     return Job(
         group.group_id,
         group.group_epoch,
-        ASSIGNORS[name],
+        assignor,
         tuple(seats),
         tuple(group.subscriptions.facts()),
         name,
     )
 
 
-def preferred_assignor(group: ConsumerGroupData) -> str:
-    """Return the assignor that most members ask for, or else the first configured one."""
-    known = group.config.consumer.assignors
-    votes = Counter(member.assignor for member in group.members.values() if member.assignor)
-    wanted = [name for name, _ in votes.most_common() if name in known]
-    return wanted[0] if wanted else known[0]
-
-
-def assigned(group: ConsumerGroupData, event: Assigned) -> None:
+def assigned(group: ModernCore, event: Assigned) -> None:
     """Apply a target, which was computed for the epoch in which it was requested."""
     job = event.job
     if job.epoch != group.assigning:
@@ -84,7 +74,7 @@ def assigned(group: ConsumerGroupData, event: Assigned) -> None:
             if found is not None and found is not member.target:
                 member.target = found
                 group.changed(member)
-        await_joins(group)
+        group.target_arrived()
     waiting, group.asking = group.asking, []
     for member_id, request in waiting:
         asking = group.members.get(member_id)
@@ -93,7 +83,7 @@ def assigned(group: ConsumerGroupData, event: Assigned) -> None:
         elif group.target_epoch == 0:
             group.reply(request.call, UNSTORED)
         else:
-            conclude(group, asking, request, unsubscribed=True)
+            group.conclude(asking, request)
     check(group)
 
 
