@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import signal
@@ -32,7 +33,7 @@ from moldau.ops.command_line import (
 )
 from moldau.ops.commands.backup_progress import ProgressLine
 from moldau.ops.commands.status import local_port, not_running
-from moldau.ops.serve.control import NotRunningError
+from moldau.ops.serve.control import NotRunningError, ask_status
 from moldau.ops.serve.runtime import LockedError, control_socket, runtime_dir, take_lock
 
 DESCRIPTION = """\
@@ -53,7 +54,8 @@ DIR must not exist, or be empty. A backup is complete when it has a manifest.jso
 last. It holds the store and, of a broker with --secure, its keys and passwords' secrets: only its
 user may read it. Configuration files of your own are not in it.
 
-Without --port, it is the port of MOLDAU_BOOTSTRAP (HOST:PORT), else MOLDAU_PORT, else 9092.
+Without --port and --data-dir, it is the port of MOLDAU_BOOTSTRAP (HOST:PORT), else MOLDAU_PORT,
+else 9092.
 
 exit codes: 0 done, 1 not done, or the backup is bad (the message names the cause), 2 wrong usage
 """
@@ -73,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words", nargs="+", metavar="[verify] DIR", help="where the backup is, or is to be"
     )
-    parser.add_argument("--port", metavar="PORT", help="bootstrap port of the broker")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--port", metavar="PORT", help="bootstrap port of the broker")
+    which.add_argument("--data-dir", metavar="DIR", help="the broker with this data directory")
     parser.add_argument(
         "--every", type=parsed_by(parse_duration), metavar="TIME",
         help="take one every 30min, 1h, 1d, in directories below DIR, until SIGTERM",
@@ -95,8 +99,10 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.backup_parser.error("verify needs DIR; a directory of that name is ./verify")
     if arguments.keep is not None and arguments.every is None:
         arguments.backup_parser.error("--keep goes with --every")
-    if is_verifying and (arguments.every is not None or arguments.port is not None):
-        arguments.backup_parser.error("verify asks no broker: it takes no --port and no --every")
+    if is_verifying and (arguments.every or arguments.port or arguments.data_dir):
+        arguments.backup_parser.error(
+            "verify asks no broker: it takes no --port, no --data-dir and no --every"
+        )
     os.umask(0o077)
     try:
         with _ended_by_sigterm():
@@ -144,7 +150,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def _take(directory: Path, arguments: argparse.Namespace) -> int:
-    control = control_socket(runtime_dir(os.environ), local_port(arguments.port, os.environ))
+    control = _control_of(arguments)
 
     def take_one(target: Path) -> None:
         begun = time.monotonic()
@@ -156,6 +162,25 @@ def _take(directory: Path, arguments: argparse.Namespace) -> int:
         return 0
     _take_every(directory, arguments.every / 1000, arguments.keep or DEFAULT_KEPT, take_one)
     return 0
+
+
+def _control_of(arguments: argparse.Namespace) -> Path:
+    """The control socket of the broker that is meant. Raises BackupError."""
+    directory = runtime_dir(os.environ)
+    if arguments.data_dir is None:
+        return control_socket(directory, local_port(arguments.port, os.environ))
+    wanted = os.path.realpath(arguments.data_dir)
+    for path in sorted(directory.glob("*.sock")):
+        if not path.stem.isdigit():
+            continue  # of a worker or a router
+        with contextlib.suppress(NotRunningError):
+            found = ask_status(path)["store"].get("data_dir")
+            if found is not None and os.path.realpath(found) == wanted:
+                return path
+    raise BackupError(
+        f"no broker of user {os.getuid()} runs on the data directory {arguments.data_dir} "
+        f"(looked in {directory})"
+    )
 
 
 def _taken(control: Path, target: Path) -> Manifest:

@@ -433,7 +433,12 @@ def test_what_a_backup_cannot_be_written_to(scene: Scene) -> None:
     (directory / "empty").mkdir()
     assert scene.backup("empty")
     assert "no broker of user" in cli.refused("backup", str(directory / "x"), "--port", "1")
+    elsewhere = cli.refused("backup", str(directory / "x"), "--data-dir", str(directory))
+    assert f"runs on the data directory {directory}" in elsewhere
+    data_dir = scene.broker.data_dir
+    cli.json("backup", str(directory / "by-data-dir"), "--data-dir", str(data_dir))
     assert cli("backup", "a", "b").returncode == 2
+    assert cli("backup", "x", "--port", "1", "--data-dir", "y").returncode == 2
     assert cli("backup", "verify").returncode == 2
     assert cli("backup", "x", "--keep", "3").returncode == 2
 
