@@ -117,7 +117,7 @@ def run_container(
     prefix = Path(sys.base_prefix)
     closed = next((str(one) for one in reversed(prefix.parents) if not one.stat().st_mode & 1), "")
     command = [
-        "unshare", "-mnpf", "--mount-proc", "--propagation", "private", "--kill-child",
+        "unshare", "-mnpf", "--mount-proc", "--propagation", "private",
         "sh", "-c", ENTER, "sh", str(volume), str(prefix), closed, str(kept), image.user,
         owner or f"uid={image.user},gid={image.user},mode=700",
         *_found(image.program, opt),
@@ -141,7 +141,9 @@ def run_container(
         assert outside.wait(30) == 0, log.read_text()
     finally:
         if outside.poll() is None:
-            outside.kill()
+            # Process 1 in there, with which all others end.
+            for inside in psutil.Process(outside.pid).children():
+                inside.kill()
             outside.wait()
 
 
