@@ -268,9 +268,9 @@ class Logs:
     def producers_kept_ms(self) -> int:
         return self._topics.broker.get_int("producer.id.expiration.ms")
 
-    def is_mirrored(self, topic: str) -> bool:
+    def mirror_source(self, topic: str) -> str:
         found = self._topics.get(topic)
-        return found is not None and bool(found.config.mirror_source)
+        return "" if found is None else found.config.mirror_source
 
     def store_full(self, fault: StoreFull) -> None:
         """Log that the store is full, at most every few seconds."""

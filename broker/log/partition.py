@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from moldau.broker.errors import StoreDown, StoreFault, StoreFull
+from moldau.broker.errors import ErrorCode, KafkaError, StoreDown, StoreFault, StoreFull
 from moldau.broker.log.callbacks import Completion
 from moldau.broker.log.keeping.retention import Retention
 from moldau.broker.log.log import (
@@ -40,6 +40,7 @@ from moldau.broker.log.writing.writer import PartitionWriter
 from moldau.broker.metrics.log_counters import LogCounters
 from moldau.broker.metrics.loop_clock import loop_clock
 from moldau.broker.settings.kafka import TopicConfig
+from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED
 from moldau.broker.store.replication import Replication
 from moldau.broker.store.streams import Streams, append_prefix
 from moldau.broker.store.watch import Watcher
@@ -69,8 +70,8 @@ class LogHost(Verifies, Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
     def producers_kept_ms(self) -> int: ...
-    def is_mirrored(self, topic: str) -> bool:
-        """Do the offsets of this topic's records come from another cluster?"""
+    def mirror_source(self, topic: str) -> str:
+        """The mark of a topic that is a mirror: what it mirrors. Empty: it is none."""
 
     def store_full(self, fault: StoreFull) -> None: ...
     def transactions_left_open(self, topic: str, partition: int) -> None:
@@ -203,9 +204,14 @@ class PartitionLog(Log):
         self.writer.append(append)
 
     def write_marker(self, marker: Marker, done: Completion) -> None:
-        if marker.number != ADMINISTRATORS and self._host.is_mirrored(self.topic):
-            done(None)  # no transaction of ours has records in it
-            return
+        if source := self._host.mirror_source(self.topic):
+            if marker.number != ADMINISTRATORS:
+                done(None)  # no transaction of ours has records in it
+                return
+            if not source.endswith(MIRROR_ENDED):
+                # The source ends it, at this very offset.
+                done(KafkaError(ErrorCode.POLICY_VIOLATION, "the topic is a mirror"))
+                return
         self.writer.append(MarkerAppend(marker, time.time_ns() // 1_000_000, done))
 
     def transactions_left_open(self) -> set[int]:

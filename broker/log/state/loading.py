@@ -41,8 +41,8 @@ class LoadingHost(Protocol):
     replication: Replication
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None: ...
-    def is_mirrored(self, topic: str) -> bool:
-        """Do the offsets of this topic's records come from another cluster?"""
+    def mirror_source(self, topic: str) -> str:
+        """The mark of a topic that is a mirror: what it mirrors. Empty: it is none."""
 
 
 class Loader:
@@ -89,7 +89,7 @@ class Loader:
             integrity,
             self._reader,
             writer.unchecked_known_end,
-            is_mirrored=self._host.is_mirrored(self._reader.topic),
+            is_mirrored=bool(self._host.mirror_source(self._reader.topic)),
         )
         state, reserved = await loading.run()
         if replication.replicas and await _await_replicated(replication) == NEVER:

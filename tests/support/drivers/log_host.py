@@ -83,7 +83,7 @@ class Host:
         self.unpacking = Unpacking()
         self.full: list[StoreFull] = []
         self.kept_ms = 86_400_000
-        self.mirrored: set[str] = set()
+        self.mirrored: dict[str, str] = {}  # topics and their marks
         self.left_open: list[tuple[str, int]] = []
         self.asked: list[tuple[int, int, bool]] = []  # producer id, epoch, verify only
         self.coordinator: Callable[[int, int, Verified], None] = _no_coordinator
@@ -113,8 +113,8 @@ class Host:
             pipe.close()
         await asyncio.sleep(0.01)  # let the transports end
 
-    def is_mirrored(self, topic: str) -> bool:
-        return topic in self.mirrored
+    def mirror_source(self, topic: str) -> str:
+        return self.mirrored.get(topic, "")
 
     async def create(self, topic: str, partition: int = 0) -> PartitionLog:
         """A new, empty log."""

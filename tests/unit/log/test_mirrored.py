@@ -20,6 +20,7 @@ from moldau.broker.log.writing.append import ADMINISTRATORS
 from moldau.broker.log.writing.append_queue import AppendQueue, InFlightEntry
 from moldau.broker.log.writing.mirrored import MirroredChunk, admit_mirrored
 from moldau.broker.settings.kafka import topic_config
+from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED
 from moldau.broker.wire.batch import (
     ATTRIBUTES_AT,
     headers,
@@ -189,7 +190,7 @@ def test_a_batch_before_the_end_is_refused() -> None:
 
 async def mirrored_log(host: Host, batches: list[bytes], at_once: int = 3) -> PartitionLog:
     log = await host.create(next(_names))
-    host.mirrored.add(log.topic)
+    host.mirrored[log.topic] = "cluster:topic"
     at = 0
     for first in range(0, len(batches), at_once):
         some = batches[first : first + at_once]
@@ -333,6 +334,11 @@ async def test_transactions_and_their_end(server: RedisServer) -> None:
         assert [(one.first, one.marker, one.producer_id) for one in found[0]] == [(10, 18, 1)]
         # A coordinator here has no transaction in a mirror; only the cut-over ends what is open.
         await end(log, 2, 7, commit=True)
+        with pytest.raises(KafkaError, match="is a mirror"):
+            await end(log, 2, ADMINISTRATORS, commit=False)
+        assert log.end == 20
+        host.mirrored[log.topic] += MIRROR_ENDED
+        await end(log, 2, 7, commit=True)
         assert log.end == 20
         await end(log, 2, ADMINISTRATORS, commit=False)
         assert log.bounds() == (0, 21, 21, 21)
@@ -369,7 +375,7 @@ async def test_compaction_of_a_mirrored_log(
     async with Host(server.url) as host:
         cleaner = Cleaner(host, await create(host))
         log = cleaner.log
-        host.mirrored.add(log.topic)
+        host.mirrored[log.topic] = "cluster:topic"
         at = 0
         for number, base in enumerate(range(first, first + 100, 10)):
             batch = batch_at(base, [base + 3], key=b"key-%d" % (number % 3), timestamp=NOW)
