@@ -19,7 +19,7 @@ from moldau.broker.log.log import FetchClient, FetchReader, Log, OffsetAndTimest
 from moldau.broker.log.native import counting, maintenance, timestamps
 from moldau.broker.log.native.fields import TooManyWords, to_words
 from moldau.broker.log.native.group_assignments import GroupAssignments
-from moldau.broker.log.native.reader_selection import ReaderSelection
+from moldau.broker.log.native.member_reader import ReaderSelection
 from moldau.broker.log.native.stream_reader import StreamReader
 from moldau.broker.log.native.view import NativeView, ViewHost
 from moldau.broker.log.writing.append import Append
@@ -135,7 +135,12 @@ class NativeLog(Log):
     # --- reading ---
 
     def can_read(self, offset: int, client: FetchClient) -> bool:
-        return super().can_read(offset, client) and self._readers.knows(client)
+        return (
+            self.is_watched
+            and self.view.is_loaded
+            and offset <= self.view.end
+            and self._readers.knows(client)
+        )
 
     def when_readable(self, offset: int, client: FetchClient, done: Completion) -> None:
         """A member of a group must be known as such from its first fetch on."""

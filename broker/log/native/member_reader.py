@@ -1,5 +1,7 @@
 """Reading a native partition for a member of a group: XREADGROUP, so that Redis shows the reading.
 
+`ReaderSelection` decides which reader serves a Fetch: a member's, or the common one.
+
 The member's first Fetch creates the group in Redis, at the entry before its fetch offset; what
 other members left pending is claimed for this one. From then on entries are read with `>` as long
 as the fetch offset is the group's position, which is checked with every read. Where it is not (a
@@ -14,10 +16,9 @@ import logging
 from typing import Any
 
 from moldau.broker.errors import StoreFault
-from moldau.broker.log.log import ReadDone
-from moldau.broker.log.native.batching import to_batches
-from moldau.broker.log.native.members import Owner
-from moldau.broker.log.native.stream_reader import StreamReader
+from moldau.broker.log.log import FetchClient, FetchReader, ReadDone
+from moldau.broker.log.native.group_assignments import AssignedPartition, GroupAssignments, Owner
+from moldau.broker.log.native.stream_reader import StreamReader, to_batches
 from moldau.broker.store.native import (
     Expected,
     NativeStreams,
@@ -27,6 +28,8 @@ from moldau.broker.store.native import (
 from moldau.broker.store.stream_commands import is_busy_group
 
 logger = logging.getLogger("moldau.log")
+
+MAX_STRANGERS = 1_000  # of a partition, remembered as members of no group
 
 
 class MemberReader:
@@ -200,3 +203,55 @@ class _Read:
     def _fail(self, fault: StoreFault) -> None:
         self._member_reader.finished(None)
         self._done(fault)
+
+
+class ReaderSelection:
+    """The members of groups that this worker serves with one partition."""
+
+    def __init__(
+        self,
+        reader: StreamReader,
+        native: NativeStreams,
+        group_assignments: GroupAssignments,
+        partition: AssignedPartition,
+    ) -> None:
+        self._reader = reader
+        self._native = native
+        self._readership = group_assignments
+        self._partition = partition
+        self._by_group: dict[str, MemberReader] = {}
+        # Clients that are no group's member, according to the store: client id and host.
+        self._strangers: set[tuple[str, str]] = set()
+
+    def knows(self, client: FetchClient) -> bool:
+        """Is it known which member this is, or that it is none?"""
+        who = (client.client_id, client.client_host)
+        return (
+            who in self._strangers
+            or self._readership.members.owner(self._partition, *who) is not None
+        )
+
+    async def find(self, client: FetchClient) -> None:
+        """A new client may have become a member a moment ago: the store knows."""
+        if not await self._readership.try_load():
+            return
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._strangers.clear()
+        self._strangers.add((client.client_id, client.client_host))
+
+    def reader_for(self, client: FetchClient) -> FetchReader:
+        """The reader of the member that the client must be, if that is certain."""
+        owner = self._readership.members.owner(
+            self._partition, client.client_id, client.client_host
+        )
+        if owner is None:
+            return self._reader
+        found = self._by_group.get(owner.group)
+        if found is None or found.owner != owner:
+            found = self._by_group[owner.group] = MemberReader(self._reader, self._native, owner)
+        return found
+
+    def group_changed(self, group_id: str) -> None:
+        """What is remembered of one member's reading does not hold for another."""
+        self._by_group.pop(group_id, None)
+        self._strangers.clear()

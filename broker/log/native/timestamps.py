@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from moldau.broker.log.log import OffsetAndTimestamp
-from moldau.broker.log.native.batching import RawEntry, numbered
-from moldau.broker.log.native.stream_reader import StreamReader
+from moldau.broker.log.native.stream_reader import RawEntry, StreamReader, numbered
 from moldau.broker.store.native import NativeStreams, RawEntries
 from moldau.broker.store.stream_ids import parse
 

@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.log.native.batching import (
+from moldau.broker.log.native.ids import Numbering
+from moldau.broker.log.native.stream_reader import (
     MAX_OFFSET_DELTA,
     Delivery,
     RawEntry,
     numbered,
     to_batches,
 )
-from moldau.broker.log.native.ids import Numbering
 from moldau.broker.store.stream_ids import Id
 from moldau.broker.wire.batch import read_header
 from moldau.broker.wire.records import Record, encode_headers, read_records

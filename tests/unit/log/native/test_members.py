@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.broker.log.native.members import (
+from moldau.broker.log.native.group_assignments import (
     AssignedMember,
     Members,
     Owner,

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from moldau.broker.log.native.batching import BATCH_BYTES, MAX_OFFSET_DELTA, numbered, to_batches
 from moldau.broker.log.native.fields import to_fields
 from moldau.broker.log.native.ids import Mark, Numbering
+from moldau.broker.log.native.stream_reader import (
+    BATCH_BYTES,
+    MAX_OFFSET_DELTA,
+    numbered,
+    to_batches,
+)
 from moldau.broker.store.stream_ids import Id, parse
 from moldau.broker.wire.batch import checksum, headers, read_header
 from moldau.broker.wire.records import NO_HEADERS, Record, read_records
