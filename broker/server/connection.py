@@ -207,7 +207,7 @@ class Connection(FlowControl):
         self._calls.append(call)
         self._unanswered_bytes += size
         budget = self._budget
-        budget.take(size)
+        budget.used += size  # `take`, without a call for each request
         try:
             if route is None or not route.serve(call, frame):
                 self._dispatch(call, frame)
@@ -221,7 +221,7 @@ class Connection(FlowControl):
         if (
             len(self._calls) >= MAX_UNANSWERED
             or self._unanswered_bytes > budget.per_connection
-            or budget.exhausted
+            or budget.used >= budget.most_used
         ):
             self._pause()
 

@@ -30,12 +30,12 @@ class Budget:
         self.used = 0  # unanswered requests
         self.held = 0  # replies being read from the store, or not read by their clients
         self.frames = FrameMemory(total // 2, self._room_for_frames, self._frames_hold)
-        self._most_used = total
+        self.most_used = total  # less while frames that have not arrived whole take memory
         self._waiting: dict[Waiter, None] = {}
 
     @property
     def exhausted(self) -> bool:
-        return self.used >= self._most_used
+        return self.used >= self.most_used
 
     def take(self, size: int) -> None:
         self.used += size
@@ -47,7 +47,7 @@ class Budget:
 
     def _serve_waiting(self) -> None:
         # At three quarters, so that paused connections do not flap at the edge.
-        while self._waiting and self.used * 4 < self._most_used * 3:
+        while self._waiting and self.used * 4 < self.most_used * 3:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
             waiter.ease()
@@ -59,7 +59,7 @@ class Budget:
         return min(self.frames.limit, self.total - self.used)
 
     def _frames_hold(self, held: int) -> None:
-        self._most_used = self.total - min(held, self.frames.limit)
+        self.most_used = self.total - min(held, self.frames.limit)
         if self._waiting:
             self._serve_waiting()
 

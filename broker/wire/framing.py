@@ -19,7 +19,9 @@ from moldau.broker.wire.batch import Buffer
 from moldau.broker.wire.frame import LENGTH, LENGTH_SIZE
 
 SHARED_BUFFER = 256 * 1024
-FIRST_FRAME_MEMORY = 1 << 14
+# Enough for a batch of 16 KB, which producers send by default, and its request: a frame that has
+# all of its memory is received together with what follows it.
+FIRST_FRAME_MEMORY = 1 << 15
 FIRST_GROWTH = 5  # a full buffer is enough for a batch of 1 MB and its request
 MIN_REQUEST = 8  # API key, version and correlation id
 MIN_RESPONSE = 4  # correlation id
