@@ -14,7 +14,15 @@ from moldau.broker.group.effects import (
     LeftMember,
     SyncAnswer,
 )
-from moldau.broker.group.events import ConsumerHeartbeat, Delete, Join, Leave, Request, Sync
+from moldau.broker.group.events import (
+    ConsumerHeartbeat,
+    Delete,
+    Join,
+    Leave,
+    Request,
+    ShareHeartbeat,
+    Sync,
+)
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.states import GroupState
 
@@ -39,12 +47,13 @@ def answer_absent(config: GroupConfig, group_id: str, event: Request) -> Answer:
             return refuse(event, ErrorCode.UNKNOWN_MEMBER_ID)
         case Delete():
             return refuse(event, ErrorCode.GROUP_ID_NOT_FOUND)
-        case ConsumerHeartbeat():
-            return not_found(group_id)
+        case ConsumerHeartbeat() | ShareHeartbeat():
+            return not_found(group_id, event)
 
 
-def not_found(group_id: str) -> HeartbeatAnswer:
-    return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+def not_found(group_id: str, event: ConsumerHeartbeat | ShareHeartbeat) -> HeartbeatAnswer:
+    kind = "Share" if isinstance(event, ShareHeartbeat) else "Consumer"
+    return HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} group {group_id} not found.")
 
 
 def refuse_other_protocol(group: GroupBase, event: Request) -> Answer:
@@ -66,5 +75,5 @@ def refuse(event: Request, error: ErrorCode) -> Answer:
             return LeaveAnswer(error)
         case Delete():
             return DeleteAnswer(error)
-        case ConsumerHeartbeat():
+        case ConsumerHeartbeat() | ShareHeartbeat():
             return HeartbeatAnswer(error)

@@ -64,6 +64,19 @@ class ConsumerConfig(Struct, frozen=True):
     """New topics are matched with the patterns of a group no more often than this."""
 
 
+class ShareConfig(Struct, frozen=True):
+    """The settings of share groups (KIP-932)."""
+
+    limits: ConsumerLimits = ConsumerLimits()
+    """`group.share.session.timeout.ms`, `.heartbeat.interval.ms`, `.assignment.interval.ms`"""
+    of_group: Mapping[str, ConsumerLimits] = {}
+    """The limits of groups that have their own configuration."""
+    max_size: int = 200
+    """`group.share.max.size`"""
+    assignor: str = "simple"
+    """`group.share.assignors`"""
+
+
 class GroupConfig(Struct, frozen=True):
     """The broker's group settings, under Kafka's names where Kafka has one."""
 
@@ -89,6 +102,7 @@ class GroupConfig(Struct, frozen=True):
     late_timer_grace_ms: int = 5_000
     """... so it is armed once more for this long: requests that queued up are read first."""
     consumer: ConsumerConfig = ConsumerConfig()
+    share: ShareConfig = ShareConfig()
 
 
 def random_member_id(prefix: str) -> str:

@@ -123,6 +123,23 @@ class ConsumerHeartbeat(Struct, frozen=True):
         )
 
 
+class ShareHeartbeat(Struct, frozen=True):
+    """ShareGroupHeartbeat: join (epoch 0), stay, leave (-1).
+
+    Answered by a `HeartbeatAnswer`. None stands for a field that has not changed.
+    `modern.share_heartbeat.check_request` has checked the request before.
+    """
+
+    call: object
+    member_id: str
+    epoch: int
+    client_id: str
+    client_host: str
+    rack_id: str | None = None
+    names: tuple[str, ...] | None = None
+    """Topic names, unsorted."""
+
+
 class TopicsChanged(Struct, frozen=True):
     """Topics were created, deleted, or got more partitions."""
 
@@ -145,5 +162,5 @@ class Resolved(Struct, frozen=True):
     """True if all topics were matched; otherwise these are additional ones."""
 
 
-Request: TypeAlias = Join | Sync | Leave | Delete | ConsumerHeartbeat
+Request: TypeAlias = Join | Sync | Leave | Delete | ConsumerHeartbeat | ShareHeartbeat
 Event: TypeAlias = Request | TimerFired | Persisted | TopicsChanged | Assigned | Resolved

@@ -19,11 +19,12 @@ from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
     DeleteAnswer,
     Effect,
+    HeartbeatAnswer,
     MemberChange,
     MemberChanged,
     Persist,
 )
-from moldau.broker.group.events import ConsumerHeartbeat, Event, Join
+from moldau.broker.group.events import ConsumerHeartbeat, Event, Join, ShareHeartbeat
 from moldau.broker.group.offsets import Committer
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.views import GroupListing, GroupView, PartitionOwner
@@ -161,8 +162,8 @@ class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]]
     """The handler of each kind of event."""
 
-    converted_by: ClassVar[type[Join | ConsumerHeartbeat]]
-    """The request of another protocol's member that may convert the group."""
+    converted_by: ClassVar[type[Join | ConsumerHeartbeat] | tuple[()]]
+    """The request of another protocol's member that may convert the group; (): none does."""
 
     @abstractmethod
     def end(self) -> None:
@@ -312,3 +313,13 @@ class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
         reasons = (self.write or []) + self.waiting
         self.write, self.waiting = None, []
         return reasons
+
+
+def refuse_share_member(group: GroupBase, event: ShareHeartbeat) -> None:
+    """Groups of other kinds never become share groups."""
+    if group.state is GroupState.DEAD:
+        answer = HeartbeatAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    else:
+        text = f"Group {group.group_id} is not a share group."
+        answer = HeartbeatAnswer(ErrorCode.GROUP_ID_NOT_FOUND, text)
+    group.reply(event.call, answer)

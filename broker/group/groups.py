@@ -24,13 +24,16 @@ from moldau.broker.group.events import (
     Join,
     Request,
     Resolved,
+    ShareHeartbeat,
     Sync,
     TopicsChanged,
 )
 from moldau.broker.group.group_base import GroupBase
 from moldau.broker.group.modern import classic_members, conversion
+from moldau.broker.group.modern.core import ModernCore
 from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import Member
+from moldau.broker.group.modern.share_group import ShareGroup
 from moldau.broker.group.offsets import (
     CommittedOffset,
     CommittedOffsets,
@@ -38,7 +41,13 @@ from moldau.broker.group.offsets import (
     TopicPartition,
 )
 from moldau.broker.group.pending_offsets import Pending, PendingCommit
-from moldau.broker.group.record import ConsumerMember, ConsumerRecord, GroupRecord, LoadedGroup
+from moldau.broker.group.record import (
+    SHARE_KIND,
+    ConsumerMember,
+    ConsumerRecord,
+    GroupRecord,
+    LoadedGroup,
+)
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import NO_TOPICS, TopicLookup
 from moldau.broker.machine import Persisted, Reply, SlotTable, TimerFired
@@ -109,7 +118,8 @@ class Groups(SlotTable[GroupBase]):
     ) -> tuple[GroupBase, list[Effect]]:
         if isinstance(record, GroupRecord):
             return Group.restore(record, self.config, self._ids, now_ms, min_generation)
-        return ConsumerGroup.restore(
+        restore = ShareGroup.restore if record.kind == SHARE_KIND else ConsumerGroup.restore
+        return restore(
             record, members, self.config, self._ids, self._topics, now_ms, min_generation
         )
 
@@ -206,7 +216,7 @@ class Groups(SlotTable[GroupBase]):
 
     def concerned(self) -> list[str]:
         """Return the ids of groups that depend on topics. Each is to get a `TopicsChanged`."""
-        return [name for name, group in self.by_id.items() if isinstance(group, ConsumerGroup)]
+        return [name for name, group in self.by_id.items() if isinstance(group, ModernCore)]
 
     # --- offsets ---
 
@@ -322,6 +332,13 @@ class Groups(SlotTable[GroupBase]):
             return None
         return group.describe_consumers()
 
+    def describe_share(self, group_id: str) -> views.ShareGroupView | None:
+        """Return None if there is no such share group."""
+        group = self.by_id.get(group_id)
+        if not isinstance(group, ShareGroup) or group.state is GroupState.DEAD:
+            return None
+        return group.describe_share()
+
     def _handle(self, group: GroupBase, event: Event, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         if isinstance(event, group.converted_by):
@@ -346,10 +363,13 @@ class Groups(SlotTable[GroupBase]):
         self.offsets[group_id] = CommittedOffsets()
         return effects
 
-    def _create_consumer_group(self, group_id: str, now_ms: int) -> None:
+    def _create_modern_group(
+        self, group_id: str, event: ConsumerHeartbeat | ShareHeartbeat, now_ms: int
+    ) -> None:
         """The group is stored together with its first member."""
         identity = self._ids.identity(now_ms)
-        group = ConsumerGroup(group_id, identity, self.config, self._ids, now_ms, self._topics)
+        kind = ShareGroup if isinstance(event, ShareHeartbeat) else ConsumerGroup
+        group = kind(group_id, identity, self.config, self._ids, now_ms, self._topics)
         group.min_epoch = self._min_generation_of_new(group_id, now_ms)
         self.put(group_id, group)
         self.offsets[group_id] = CommittedOffsets()
@@ -382,9 +402,9 @@ class Groups(SlotTable[GroupBase]):
                 return [Reply(event.call, refuse(event, error))]
             effects = self._create(group_id, now_ms)
             return effects + self._handle(self.by_id[group_id], event, now_ms)
-        if isinstance(event, ConsumerHeartbeat):
+        if isinstance(event, ConsumerHeartbeat | ShareHeartbeat):
             if event.epoch == 0:
-                self._create_consumer_group(group_id, now_ms)
+                self._create_modern_group(group_id, event, now_ms)
                 return self._handle(self.by_id[group_id], event, now_ms)
             if event.epoch > 0 and self._min_generation_of_new(group_id, now_ms):
                 return [Reply(event.call, refuse(event, ErrorCode.UNKNOWN_MEMBER_ID))]

@@ -23,6 +23,8 @@ from moldau.broker.group.states import GroupState
 FORMAT = 1
 CONSUMER_FORMAT = 2
 CONSUMER_KIND = "consumer"
+SHARE_FORMAT = 3
+SHARE_KIND = "share"
 
 
 class MemberRecord(Struct, frozen=True, array_like=True):
@@ -62,7 +64,7 @@ class StoredPattern(Struct, frozen=True, array_like=True):
 
 
 class ConsumerRecord(Struct, frozen=True):
-    """The head of a group of the consumer protocol."""
+    """The head of a group of the consumer protocol, or of a share group: its kind says which."""
 
     group_id: str
     identity: str
@@ -119,6 +121,9 @@ class ConsumerMember(Struct, frozen=True, array_like=True):
     format: int = CONSUMER_FORMAT
 
 
+_MODERN = {(CONSUMER_KIND, CONSUMER_FORMAT), (SHARE_KIND, SHARE_FORMAT)}
+
+
 class _Kind(Struct):
     kind: str = "classic"
     format: int = FORMAT
@@ -152,10 +157,10 @@ _member_decoder = msgspec.msgpack.Decoder(ConsumerMember)
 def decode(data: bytes) -> GroupRecord | ConsumerRecord:
     """Raises `UnknownRecordFormat`, or `msgspec.DecodeError` for anything but a record."""
     found = _kind_decoder.decode(data)
-    if found.kind == CONSUMER_KIND and found.format == CONSUMER_FORMAT:
+    if (found.kind, found.format) in _MODERN:
         return _head_decoder.decode(data)
     if found.kind != "classic" or found.format != FORMAT:
-        known = f"{FORMAT} and {CONSUMER_FORMAT}"
+        known = f"{FORMAT}, {CONSUMER_FORMAT} and {SHARE_FORMAT}"
         raise UnknownRecordFormat(f"group record of format {found.format}, known are {known}")
     return _decoder.decode(data)
 

@@ -13,6 +13,7 @@ from moldau.broker.wire import consumer_protocol
 
 CLASSIC = "classic"
 CONSUMER = "consumer"
+SHARE = "share"
 """The group types in ListGroups v5."""
 
 
@@ -60,6 +61,26 @@ class ConsumerGroupView(Struct, frozen=True):
     target_epoch: int
     assignor: str
     members: tuple[ConsumerMemberView, ...]
+
+
+class ShareMemberView(Struct, frozen=True):
+    member_id: str
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    names: tuple[str, ...]
+    assigned: Mapping[bytes, Sequence[int]]
+    """Partition numbers by topic id, in order."""
+
+
+class ShareGroupView(Struct, frozen=True):
+    group_id: str
+    state: GroupState
+    group_epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[ShareMemberView, ...]
 
 
 class GroupListing(Struct, frozen=True):

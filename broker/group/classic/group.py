@@ -15,8 +15,16 @@ from moldau.broker.group.classic.group_data import (
 )
 from moldau.broker.group.config import GroupConfig, IdGenerator
 from moldau.broker.group.effects import Effect
-from moldau.broker.group.events import ConsumerHeartbeat, Delete, Event, Join, Leave, Sync
-from moldau.broker.group.group_base import DeleteGroup, SaveGroup, TimerKind
+from moldau.broker.group.events import (
+    ConsumerHeartbeat,
+    Delete,
+    Event,
+    Join,
+    Leave,
+    ShareHeartbeat,
+    Sync,
+)
+from moldau.broker.group.group_base import DeleteGroup, SaveGroup, TimerKind, refuse_share_member
 from moldau.broker.group.offsets import Committer
 from moldau.broker.group.record import GroupRecord
 from moldau.broker.group.states import GroupState
@@ -224,6 +232,7 @@ class Group(GroupData):
     converted_by = ConsumerHeartbeat
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         Join: join.join,
+        ShareHeartbeat: refuse_share_member,
         Sync: sync.sync,
         Leave: sessions.leave,
         Delete: sessions.delete,

@@ -11,8 +11,8 @@ from moldau.broker.group.classic.join import rebalance
 from moldau.broker.group.effects import Effect, MemberChange
 from moldau.broker.group.events import ConsumerHeartbeat, Join
 from moldau.broker.group.group_base import LIMIT, GroupBase, SaveGroup, lowered
-from moldau.broker.group.modern.core import PendingAnswer
-from moldau.broker.group.modern.group import ConsumerGroup, refuse
+from moldau.broker.group.modern.core import PendingAnswer, refuse
+from moldau.broker.group.modern.group import ConsumerGroup
 from moldau.broker.group.modern.members import ClassicMemberMetadata, Member
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import TopicIdPartition, TopicLookup

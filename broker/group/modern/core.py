@@ -12,7 +12,7 @@ error that clients retry, and come back with the epoch they know.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moldau.broker.errors import ErrorCode
@@ -21,19 +21,22 @@ from moldau.broker.group.config import ConsumerLimits, GroupConfig, IdGenerator
 from moldau.broker.group.effects import (
     Answer,
     Assign,
+    DeleteAnswer,
     Effect,
     HeartbeatAnswer,
+    JoinAnswer,
     MemberChange,
     Persist,
     StateChanged,
 )
-from moldau.broker.group.group_base import GroupBase, SaveGroup, TimerKind, WriteReason
+from moldau.broker.group.events import Delete
+from moldau.broker.group.group_base import DeleteGroup, GroupBase, SaveGroup, TimerKind, WriteReason
 from moldau.broker.group.modern.members import NOWHERE, Member, MemberState, Subscriptions
 from moldau.broker.group.record import ConsumerRecord
 from moldau.broker.group.states import GroupState
 from moldau.broker.group.topics import PartitionEpochs, TopicLookup
 from moldau.broker.group.views import Owners
-from moldau.broker.machine import TimerKey
+from moldau.broker.machine import Persisted, TimerKey
 
 
 class PendingAnswer(WriteReason, frozen=True):
@@ -270,6 +273,21 @@ class ModernCore(GroupBase, ABC):
 
     # --- what is stored ---
 
+    def persisted(self, event: Persisted) -> None:
+        if event.revision != self.revision:
+            return
+        stored = event.error is ErrorCode.NONE
+        self.unsaved.end(stored=stored)
+        if not stored:
+            self.head_changed = True
+            if self.state is not GroupState.DEAD:
+                self.store_later()
+        for reason in self.end_write(event.revision):
+            if isinstance(reason, PendingAnswer):
+                self.stored_for(reason, event.error)
+            elif isinstance(reason, DeleteGroup):
+                self.deleted(reason, event.error)
+
     def _is_durable_point(self) -> bool:
         return self.state is not GroupState.DEAD
 
@@ -289,6 +307,38 @@ class ModernCore(GroupBase, ABC):
             whole,
             self.stored_owners(),
         )
+
+
+def delete(group: ModernCore, event: Delete) -> None:
+    if group.state is GroupState.DEAD:
+        group.reply(event.call, DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    elif group.members:
+        group.reply(event.call, DeleteAnswer(ErrorCode.NON_EMPTY_GROUP))
+    else:
+        group.cancel_all_timers()
+        group.die("deleted")
+        group.store(DeleteGroup(event.call))
+
+
+def refuse_waiting(group: ModernCore, error: ErrorCode) -> None:
+    """Answer every request that waits for a write or a target."""
+    refuse(group, group.abandon_writes(), error)
+
+
+def refuse(group: ModernCore, reasons: Iterable[WriteReason], error: ErrorCode) -> None:
+    for reason in reasons:
+        if isinstance(reason, DeleteGroup) and reason.call is not None:
+            group.reply(reason.call, DeleteAnswer(error))
+        elif isinstance(reason, PendingAnswer):
+            group.reply(reason.call, with_error(reason.answer, error, reason.member_id))
+    waiting, group.asking = group.asking, []
+    for _, request in waiting:
+        group.reply(request.call, HeartbeatAnswer(error))
+
+
+def with_error(answer: Answer, error: ErrorCode, member_id: str) -> Answer:
+    """Return the same kind of answer with an error."""
+    return JoinAnswer(error, member_id) if isinstance(answer, JoinAnswer) else type(answer)(error)
 
 
 def unknown_member(answer: Answer) -> Answer:

@@ -18,7 +18,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.broker.group.assign.assignors import ASSIGNORS
 from moldau.broker.group.assign.job import Assignor
 from moldau.broker.group.config import GroupConfig, IdGenerator
-from moldau.broker.group.effects import Answer, DeleteAnswer, Effect, HeartbeatAnswer, JoinAnswer
+from moldau.broker.group.effects import Effect
 from moldau.broker.group.events import (
     Assigned,
     ConsumerHeartbeat,
@@ -27,6 +27,7 @@ from moldau.broker.group.events import (
     Join,
     Leave,
     Resolved,
+    ShareHeartbeat,
     Sync,
     TopicsChanged,
 )
@@ -35,8 +36,8 @@ from moldau.broker.group.group_base import (
     DeleteGroup,
     SaveGroup,
     TimerKind,
-    WriteReason,
     lowered,
+    refuse_share_member,
 )
 from moldau.broker.group.modern import (
     classic_members,
@@ -44,7 +45,7 @@ from moldau.broker.group.modern import (
     reconcile,
     target,
 )
-from moldau.broker.group.modern.core import PendingAnswer
+from moldau.broker.group.modern.core import ModernCore, delete, refuse_waiting
 from moldau.broker.group.modern.group_data import ConsumerGroupData
 from moldau.broker.group.modern.members import Member, MemberState, Pattern, restored
 from moldau.broker.group.offsets import Committer
@@ -64,17 +65,6 @@ from moldau.broker.machine import Persisted, TimerFired
 FIRST_VERSION_WITH_MEMBER_EPOCH = 9
 
 
-def delete(group: ConsumerGroupData, event: Delete) -> None:
-    if group.state is GroupState.DEAD:
-        group.reply(event.call, DeleteAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
-    elif group.members:
-        group.reply(event.call, DeleteAnswer(ErrorCode.NON_EMPTY_GROUP))
-    else:
-        group.cancel_all_timers()
-        group.die("deleted")
-        group.store(DeleteGroup(event.call))
-
-
 def unload(group: ConsumerGroupData) -> None:
     """Give the group up to another worker."""
     refuse_waiting(group, ErrorCode.NOT_COORDINATOR)
@@ -83,27 +73,6 @@ def unload(group: ConsumerGroupData) -> None:
     if group.state is not GroupState.DEAD:
         group.die("given up")
     group.members, group.by_instance, group.classic_members, group.holders = {}, {}, {}, {}
-
-
-def refuse_waiting(group: ConsumerGroupData, error: ErrorCode) -> None:
-    """Answer every request that waits for a write or a target."""
-    refuse(group, group.abandon_writes(), error)
-
-
-def refuse(group: ConsumerGroupData, reasons: Iterable[WriteReason], error: ErrorCode) -> None:
-    for reason in reasons:
-        if isinstance(reason, DeleteGroup) and reason.call is not None:
-            group.reply(reason.call, DeleteAnswer(error))
-        elif isinstance(reason, PendingAnswer):
-            group.reply(reason.call, with_error(reason.answer, error, reason.member_id))
-    waiting, group.asking = group.asking, []
-    for _, request in waiting:
-        group.reply(request.call, HeartbeatAnswer(error))
-
-
-def with_error(answer: Answer, error: ErrorCode, member_id: str) -> Answer:
-    """Return the same kind of answer with an error."""
-    return JoinAnswer(error, member_id) if isinstance(answer, JoinAnswer) else type(answer)(error)
 
 
 class ConsumerGroup(ConsumerGroupData):
@@ -319,24 +288,10 @@ class ConsumerGroup(ConsumerGroupData):
             case TimerKind.PERSIST_RETRY:
                 self.store(DeleteGroup(None) if self.state is GroupState.DEAD else SaveGroup())
 
-    def _persisted(self, event: Persisted) -> None:
-        if event.revision != self.revision:
-            return
-        stored = event.error is ErrorCode.NONE
-        self.unsaved.end(stored=stored)
-        if not stored:
-            self.head_changed = True
-            if self.state is not GroupState.DEAD:
-                self.store_later()
-        for reason in self.end_write(event.revision):
-            if isinstance(reason, PendingAnswer):
-                self.stored_for(reason, event.error)
-            elif isinstance(reason, DeleteGroup):
-                self.deleted(reason, event.error)
-
     converted_by = Join
     handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
         ConsumerHeartbeat: heartbeat.heartbeat,
+        ShareHeartbeat: refuse_share_member,
         Join: classic_members.join,
         Sync: classic_members.sync,
         Leave: classic_members.leave,
@@ -345,5 +300,5 @@ class ConsumerGroup(ConsumerGroupData):
         Assigned: target.assigned,
         Resolved: target.resolved,
         TimerFired: _timer_fired,
-        Persisted: _persisted,
+        Persisted: ModernCore.persisted,
     }
