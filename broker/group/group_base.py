@@ -101,12 +101,16 @@ class DeleteGroup(WriteReason, frozen=True):
 
 
 class AnyMember(Protocol):
-    """A member of either protocol."""
+    """A member of any protocol."""
 
     member_id: str
     instance_id: str | None
     client_id: str
     client_host: str
+    session_deadline_ms: int
+    """Heartbeats move this deadline. The timer may be armed for an earlier time."""
+    session_timer_ms: int | None
+    """When the session timer fires. None if it is not armed."""
 
 
 class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
@@ -236,6 +240,24 @@ class GroupBase(machine.Machine[Effect, list[WriteReason]], ABC):
                 self.size,
             )
         )
+
+    # --- sessions ---
+
+    def extend_session(self, member: AnyMember, session_ms: int) -> None:
+        """Restart the session of a member."""
+        deadline_ms = self.now_ms + session_ms
+        member.session_deadline_ms = deadline_ms
+        if member.session_timer_ms is None or member.session_timer_ms > deadline_ms:
+            self.arm_session(member)
+
+    def arm_session(self, member: AnyMember) -> None:
+        member.session_timer_ms = member.session_deadline_ms
+        self.arm(TimerKind.SESSION, member.session_deadline_ms, member.member_id)
+
+    def cancel_session(self, member: AnyMember) -> None:
+        if member.session_timer_ms is not None:
+            member.session_timer_ms = None
+            self.cancel(TimerKind.SESSION, member.member_id)
 
     # --- timers ---
 

@@ -6,13 +6,8 @@ The ACLs are in force on every worker before the reply.
 from __future__ import annotations
 
 from moldau.broker.broker import Broker
-from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
-from moldau.broker.handlers.details.acl_fields import NO_AUTHORIZER, acl_of
-from moldau.broker.handlers.details.authorization import (
-    CLUSTER_DENIED,
-    CLUSTER_DENIED_TEXT,
-    is_cluster_denied,
-)
+from moldau.broker.errors import KafkaError, StoreFault, code_for, message_for
+from moldau.broker.handlers.details.acl_fields import acl_of, acls_for
 from moldau.broker.security.acl import Acl
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
@@ -24,10 +19,11 @@ from moldau.broker.wire.messages.create_acls import (
 
 
 async def handle(broker: Broker, request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
-    if broker.acls is None:
-        return _all_refused(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    if is_cluster_denied(broker, call, Operation.ALTER):
-        return _all_refused(request, CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
+    try:
+        acls = acls_for(broker, call, Operation.ALTER)
+    except KafkaError as refusal:
+        refused = AclCreationResult(refusal.code, refusal.message)
+        return CreateAclsResponse(results=[refused] * len(request.creations))
     accepted: dict[Acl, None] = {}
     results = []
     for item in request.creations:
@@ -41,7 +37,7 @@ async def handle(broker: Broker, request: CreateAclsRequest, call: Call) -> Crea
             accepted[acl] = None
     if accepted:
         try:
-            await broker.acls.add(accepted, call.identity.principal)
+            await acls.add(accepted, call.identity.principal)
         except StoreFault as fault:
             for result in results:
                 if not result.error_code:
@@ -51,7 +47,3 @@ async def handle(broker: Broker, request: CreateAclsRequest, call: Call) -> Crea
             for acl in accepted:
                 broker.audit.changed(call.identity, "acl", "created", acl.text)
     return CreateAclsResponse(results=results)
-
-
-def _all_refused(request: CreateAclsRequest, code: ErrorCode, text: str) -> CreateAclsResponse:
-    return CreateAclsResponse(results=[AclCreationResult(code, text)] * len(request.creations))

@@ -5,12 +5,7 @@ from __future__ import annotations
 
 from moldau.broker.broker import Broker
 from moldau.broker.errors import ErrorCode, KafkaError, StoreFault, code_for, message_for
-from moldau.broker.handlers.details.acl_fields import NO_AUTHORIZER, filter_of
-from moldau.broker.handlers.details.authorization import (
-    CLUSTER_DENIED,
-    CLUSTER_DENIED_TEXT,
-    is_cluster_denied,
-)
+from moldau.broker.handlers.details.acl_fields import acls_for, filter_of
 from moldau.broker.security.acl import Acl
 from moldau.broker.security.resources import Operation
 from moldau.broker.server.call import Call
@@ -23,16 +18,13 @@ from moldau.broker.wire.messages.delete_acls import (
 
 
 async def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
-    if broker.acls is None:
-        return _all_refused(request, ErrorCode.SECURITY_DISABLED, NO_AUTHORIZER)
-    if is_cluster_denied(broker, call, Operation.ALTER):
-        return _all_refused(request, CLUSTER_DENIED, CLUSTER_DENIED_TEXT)
-    # Read from the store: another worker may just have created one.
     try:
-        await broker.acls.load()
-    except StoreFault as fault:
+        acls = acls_for(broker, call, Operation.ALTER)
+        # Read from the store: another worker may just have created one.
+        await acls.load()
+    except (KafkaError, StoreFault) as fault:
         return _all_refused(request, code_for(fault), message_for(fault))
-    known = sorted(broker.acls.all())
+    known = sorted(acls.all())
     gone: dict[Acl, None] = {}
     results = []
     for item in request.filters:
@@ -47,7 +39,7 @@ async def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> Dele
         results.append(DeleteAclsFilterResult(0, None, [_answer(acl) for acl in found]))
     if gone:
         try:
-            await broker.acls.remove(gone)
+            await acls.remove(gone)
         except StoreFault as fault:
             return _all_refused(request, code_for(fault), message_for(fault))
         await broker.changes_applied()

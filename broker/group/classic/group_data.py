@@ -302,19 +302,10 @@ class GroupData(GroupBase):
 
     def renew_session(self, member: Member) -> None:
         """Restart the session: the member sent something, or its parked request is answered."""
-        deadline_ms = self.now_ms + member.session_timeout_ms
-        member.session_deadline_ms = deadline_ms
-        if member.session_timer_ms is None or member.session_timer_ms > deadline_ms:
-            self.arm_session(member)
-
-    def arm_session(self, member: Member) -> None:
-        member.session_timer_ms = member.session_deadline_ms
-        self.arm(TimerKind.SESSION, member.session_deadline_ms, member.member_id)
+        self.extend_session(member, member.session_timeout_ms)
 
     def cancel_member_timers(self, member: Member) -> None:
-        if member.session_timer_ms is not None:
-            member.session_timer_ms = None
-            self.cancel(TimerKind.SESSION, member.member_id)
+        self.cancel_session(member)
         if member.is_new:
             self.cancel(TimerKind.NEW_MEMBER, member.member_id)
 

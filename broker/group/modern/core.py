@@ -202,9 +202,7 @@ class ModernCore(GroupBase, ABC):
         self.unrest(member)
         del self.members[member.member_id]
         self.subscriptions.remove(member)
-        if member.session_timer_ms is not None:
-            member.session_timer_ms = None
-            self.cancel(TimerKind.SESSION, member.member_id)
+        self.cancel_session(member)
         self.changed(member)
         if change is not None:
             self.report(change, member)
@@ -233,14 +231,7 @@ class ModernCore(GroupBase, ABC):
         return self.limits.session_timeout_ms
 
     def renew_session(self, member: Member) -> None:
-        deadline_ms = self.now_ms + self.session_ms(member)
-        member.session_deadline_ms = deadline_ms
-        if member.session_timer_ms is None or member.session_timer_ms > deadline_ms:
-            self.arm_session(member)
-
-    def arm_session(self, member: Member) -> None:
-        member.session_timer_ms = member.session_deadline_ms
-        self.arm(TimerKind.SESSION, member.session_deadline_ms, member.member_id)
+        self.extend_session(member, self.session_ms(member))
 
     # --- answers ---
 
