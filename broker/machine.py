@@ -26,7 +26,7 @@ class TimerKey(NamedTuple):
     """The group id or transactional id."""
     kind: StrEnum
     member_id: str = ""
-    """For the timers of a member; empty for those of the machine itself."""
+    """The member whose timer it is; empty for the timers of the machine itself."""
 
 
 # --- effects ---
@@ -65,7 +65,7 @@ class CancelTimer(Struct, frozen=True):
 
 
 class Failed(Struct, frozen=True):
-    """An exception left the machine half changed: refuse what waits, and reload it."""
+    """An exception left the machine half changed: refuse waiting requests, and reload it."""
 
     name: str
     defect: Exception
@@ -77,7 +77,7 @@ class Failed(Struct, frozen=True):
 class Persisted(Struct, frozen=True):
     """The outcome of the `Persist` effect with this revision.
 
-    `error` is what clients that wait for the write get: COORDINATOR_NOT_AVAILABLE when it failed or
+    `error` goes to the clients that wait for the write: COORDINATOR_NOT_AVAILABLE when it failed or
     its outcome is unknown.
     """
 
@@ -92,7 +92,7 @@ class TimerFired(Struct, frozen=True):
 
 
 E = TypeVar("E")  # effects
-W = TypeVar("W")  # what a write in flight stands for
+W = TypeVar("W")  # the reasons of a write in flight
 
 
 class Machine(Generic[E, W]):

@@ -1,10 +1,10 @@
 """Connections to the other workers, over the unix sockets that routers use, in Kafka's messages.
 
-A link carries one kind of request, one at a time: who uses it gathers meanwhile what goes into the
-next one. A request that is not answered within 2 s has no answer: its outcome is unknown. From then
-on the worker counts as down, and requests fail at once until it answers a ping again. Connecting
-proves nothing: the supervisor keeps the socket open while a worker is restarted, and the kernel
-accepts for one that is stopped.
+A link carries one kind of request, one at a time; its user gathers the next one meanwhile. The
+outcome of a request that is not answered within 2 s is unknown. From then on the worker counts as
+down, and requests fail at once until it answers a ping again. Connecting proves nothing: the
+supervisor keeps the socket open while a worker is restarted, and the kernel accepts for one that is
+stopped.
 
     unknown ── first request ──▶ connecting ── answered ──▶ up ── lost, or no answer ──▶ down
                                                             ▲                             │
@@ -40,7 +40,7 @@ CLIENT_ID = "moldau"
 K = TypeVar("K")
 V = TypeVar("V")
 
-# Called with the response; None: there is none, and what became of the request is unknown.
+# Called with the response. None: there is none, and the outcome of the request is unknown.
 Answered = Callable[[Message | None], None]
 
 
@@ -136,7 +136,7 @@ class Link:
 
     def received(self, connection: _Connection, frame: bytearray) -> None:
         if connection is not self._connection or self._answered is None:
-            return  # behind what was given up
+            return  # it answers a request that was given up
         try:
             number, message = read_response(self._api, self._version, frame)
         except MalformedMessage as fault:
@@ -198,8 +198,8 @@ def error_code(number: int) -> ErrorCode:
 
 
 class Outbox(ABC, Generic[K, V]):
-    """Gathers, by key, what is asked of one worker: that of one turn of the event loop, and what
-    comes while a request is under way."""
+    """Gathers requests for one worker, by key: those of one turn of the event loop, and those that
+    come while another is under way."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -221,7 +221,7 @@ class Outbox(ABC, Generic[K, V]):
 
     @abstractmethod
     def _flush(self) -> None:
-        """Send what has gathered, unless a request is under way: its answer brings us here
+        """Send all that has gathered, unless a request is under way: its answer calls this
         again."""
 
     def _take(self, most: int) -> dict[K, list[V]]:

@@ -71,7 +71,7 @@ class Groups(SlotTable[GroupBase]):
         self._ids = ids
         self._topics = topics
         self._patient: dict[int, tuple[int, int]] = {}
-        """By slot: until when, and the lowest generation."""
+        """The end of the patience and the lowest generation, by slot."""
         self.offsets: dict[str, CommittedOffsets] = {}
         """The offsets of every group in `by_id`, and of groups that are being reloaded."""
         self.pending = Pending(self.offsets, slot_of)

@@ -43,7 +43,7 @@ class Committer(Struct, frozen=True):
     version: int = 9
     """The version of OffsetCommit."""
     partitions: Iterable[tuple[str | bytes, int]] = ()
-    """By topic name or id."""
+    """Topics by name or id."""
     is_transactional: bool = False
     """TxnOffsetCommit."""
 

@@ -1,4 +1,4 @@
-"""What a transactional id wants done beside what every machine does (`broker/machine.py`), and its
+"""The effects of a transactional id, beside those of every machine (`broker/machine.py`), and its
 answers. `WriteMarkers`, as a `Reply`, is emitted only once its decision is stored.
 """
 

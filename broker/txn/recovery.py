@@ -25,7 +25,7 @@ def restore(
     that is ending are asked for again, as it is not known which of them are written.
 
     `is_stale`: the store may have had later records of it, which are lost.
-    `require_abort`: logs may have lost some of what is open.
+    `require_abort`: logs may have lost records of an open transaction.
     """
     transaction = Transaction(record.transactional_id, config, take_producer_id, now_ms)
     transaction.revision = record.revision
@@ -97,7 +97,7 @@ def unload(transaction: Transaction, now_ms: int) -> list[Effect]:
 
 
 def _has_all(transaction: Transaction, stored: TxnRecord) -> bool:
-    """The store has our last write. Markers precede what is stored after them, so they are there
+    """True if the store has our last write. Markers precede later records, so they are there
     too, unless the last write was the decision itself."""
     record = transaction.record
     return (

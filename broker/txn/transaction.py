@@ -194,7 +194,7 @@ class Transaction(TransactionData):
         self.arm_by(TimerKind.PERSIST_RETRY, self.now_ms + self.config.persist_retry_ms)
 
     def settle(self) -> None:
-        """Start what follows from a state that was just stored, or read from the store."""
+        """Start the steps that follow from a state that was just stored, or read from the store."""
         record = self.record
         if record is None:
             return

@@ -78,8 +78,8 @@ class Transactions(SlotTable[Transaction]):
     def store_again(
         self, slot: int, found: Iterable[TxnRecord], now_ms: int, *, require_abort: bool = False
     ) -> Effects:
-        """The store lost its tail, and has this of the slot: what differs is written again, and
-        markers that may be lost too.
+        """The store lost its tail, and has these records of the slot: others are written again, and
+        so are markers that may be lost.
 
         `require_abort`: acknowledged records as well, perhaps. A transaction that is open could be
         committed without some of its own, so its producer has to abort it.

@@ -1,5 +1,5 @@
-"""Computes what groups ask for: target assignments, the topics that expressions match, and what
-changed topics mean for them. Small jobs end at once, larger ones run in slices."""
+"""Computes target assignments and the topics that expressions match, and tells groups of changed
+topics. Small jobs end at once, larger ones run in slices."""
 
 from __future__ import annotations
 

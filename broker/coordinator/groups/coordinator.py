@@ -78,8 +78,8 @@ class GroupCoordinator(Runtime[Persist]):
         topics: TopicLookup = NO_TOPICS,
     ) -> None:
         self._store = store
-        # Called with what was stored; the requests that wait for it are answered after what it
-        # returns.
+        # Called after each write. Requests that wait for the write also wait for the awaitable that
+        # it may return.
         self.on_stored: Callable[[str, Owners | None], Awaitable[None] | None] | None = None
         # Called with every change of state and membership: group events.
         self.on_changed: Callable[[StateChanged | MemberChanged], None] | None = None
@@ -93,7 +93,7 @@ class GroupCoordinator(Runtime[Persist]):
     def use_config(
         self, config: BrokerConfig, of_groups: Mapping[str, Mapping[str, str]] | None = None
     ) -> None:
-        """`of_groups`: what is set for single groups, by id."""
+        """`of_groups`: the settings of single groups, by id."""
         self.groups.use_config(group_config(config, of_groups or {}))
 
     async def delete(self, group_id: str) -> ErrorCode:

@@ -197,7 +197,7 @@ class GroupEvents:
             self._note(group, "commits", count=count, seconds=round(seconds, 1), offsets=offsets)
 
     def note_offsets_before(self, group: str, back: bool) -> None:
-        """Offsets are about to be moved or removed: what they are now can be restored from here."""
+        """Note offsets that are about to be moved or removed, so that they can be restored."""
         now = time.monotonic()
         since, count = self._noted_before.get(group, (now, 0))
         if now - since >= BEFORE_WINDOW_S:
@@ -240,7 +240,7 @@ class GroupEvents:
             pass
 
     async def flush(self) -> None:
-        """Append what is queued, once. What cannot be written stays queued."""
+        """Append the queued events, once. Those that cannot be written stay queued."""
         await self._topic.flush(self._coordinator.now_ms())
 
     async def close(self, seconds: float) -> None:

@@ -54,13 +54,14 @@ class GroupOffsets:
         self._store = store
         self.commit_counts: dict[str, int] | None = None  # by group id, for group events
         # Called before offsets of a group without members are moved or removed by somebody else,
-        # and whether any of them goes back: group events keep what they were.
+        # and whether any of them goes back: group events keep the offsets from before.
         self.on_moving: Callable[[str, bool], None] | None = None
 
     async def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """Store what `groups.check_commit` has just allowed, then apply it. Raises StoreFault."""
+        """Store offsets that `groups.check_commit` has just allowed, then apply them. Raises
+        StoreFault."""
         slot = slot_of(group_id)
         if self._slots.is_stale(slot):
             raise SlotNotTaken(f"slot {slot} is being written again")
@@ -119,7 +120,7 @@ class GroupOffsets:
                 offsets.pending.remove(*place)
 
     def note_removal(self, group_id: str) -> None:
-        """The group is about to be deleted."""
+        """Report that the group is about to be deleted."""
         if self.on_moving is not None and self._has_no_members(group_id):
             self.on_moving(group_id, True)
 
@@ -173,10 +174,10 @@ class TransactionalOffsets:
         self._slots = coordinator.slots
         self._store = store
         self._in_progress: dict[tuple[int, int], list[OffsetCommitInProgress]] = {}
-        """By slot and producer id."""
+        """The commits by slot and producer id."""
         # Called with a callback: it has to be called once the store's replicas have all offsets.
         self.when_replicated: Callable[[Written], None] | None = None
-        # Called with what a transaction has committed.
+        # Called with the offsets that a transaction has committed.
         self.on_committed: Committed | None = None
 
     @contextmanager
@@ -199,8 +200,8 @@ class TransactionalOffsets:
         number: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Store as pending what `groups.check_commit` has just allowed and the coordinator has let
-        into transaction `number`. Raises StoreFault, or KafkaError if that has ended.
+        """Store offsets as pending that `groups.check_commit` has just allowed and the coordinator
+        let into transaction `number`. Raises StoreFault, or KafkaError if that has ended.
 
         Nothing is awaited before the write.
         """
@@ -255,7 +256,7 @@ class TransactionalOffsets:
                 )
 
     def _check(self, slot: int) -> None:
-        """Raises StoreFault unless this worker knows what is pending in the slot."""
+        """Raises StoreFault unless this worker knows the pending offsets of the slot."""
         availability = self._groups.availability_of_slot(slot)
         if availability is ErrorCode.NOT_COORDINATOR:
             raise StoreFenced(f"slot {slot} belongs to another worker")

@@ -66,7 +66,7 @@ class Recovery:
 
     async def _load(self, name: str) -> None:
         runtime, slot = self._runtime, slot_of(name)
-        await runtime.writes.ended(name)  # a write must not overtake what is read
+        await runtime.writes.ended(name)  # no write may overtake the read
         await runtime.slots.wait_reacquired()
         taken = runtime.slots.taken(slot)
         found = await runtime.read_one(slot, name)

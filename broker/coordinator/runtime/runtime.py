@@ -67,7 +67,7 @@ class Table(Protocol):
 
 class Runtime(ABC, Generic[P]):
     kind: ClassVar[str]
-    """What the machines are, for the log."""
+    """The name of the machines in the log."""
     requests: ClassVar[frozenset[type]]
     """Events with a `call` that is to be answered."""
 
@@ -114,11 +114,11 @@ class Runtime(ABC, Generic[P]):
 
     @abstractmethod
     async def loaded(self, slot: int, found: Any) -> None:
-        """Restore the machines of a slot from what `read` returned."""
+        """Restore the machines of a slot from the result of `read`."""
 
     @abstractmethod
     async def write_again(self, slot: int) -> int:
-        """Write what the store has lost of a slot; returns how many differed. Raises StoreFault."""
+        """Write lost records of a slot again; returns how many differed. Raises StoreFault."""
 
     @abstractmethod
     async def read_one(self, slot: int, name: str) -> Any:
@@ -126,7 +126,7 @@ class Runtime(ABC, Generic[P]):
 
     @abstractmethod
     def restore_one(self, name: str, found: Any, *, is_stale: bool) -> list[Any]:
-        """Restore one machine from what `read_one` returned; returns its effects."""
+        """Restore one machine from the result of `read_one`; returns its effects."""
 
     def unanswered(self, call: Any) -> None:
         """An answer could not be sent to this request."""

@@ -6,10 +6,10 @@
                 ├── written again ◀── it forgot some of it ──────┤
                 └── loaded ◀── given up ◀── another took it ─────┘
 
-A living owner's memory is newer than a store that lost its tail, so the owner writes again what
-differs: records of groups and transactional ids, committed and pending offsets, deletions. Until
-that is done commits and markers are refused (COORDINATOR_LOAD_IN_PROGRESS), and what transactions
-have to store waits; heartbeats, joins and reads are answered from memory.
+A living owner's memory is newer than a store that lost its tail, so the owner writes all
+differences again: records of groups and transactional ids, committed and pending offsets, deletions. Until then
+commits and markers are refused (COORDINATOR_LOAD_IN_PROGRESS), and writes of transactions wait;
+heartbeats, joins and reads are answered from memory.
 
 A slot that another worker took is given up (NOT_COORDINATOR). By placement it is still ours: after
 a moment it is taken back and loaded.
@@ -43,17 +43,17 @@ class SlotTenant(Protocol):
     def start_loading(self, slot: int) -> None: ...
 
     async def read(self, slot: int) -> Any:
-        """Read what is stored. Raises StoreFault."""
+        """Read the stored machines of a slot. Raises StoreFault."""
 
     async def loaded(self, slot: int, found: Any) -> None:
-        """Go on from what `read` found; the slot was ours all the time."""
+        """Restore the machines that `read` found; the slot was ours all the time."""
 
     def is_loaded(self, slot: int) -> bool: ...
 
     def give_up(self, slot: int) -> None: ...
 
     async def write_again(self, slot: int) -> int:
-        """Write what the store lost; returns how many differed. Raises StoreFault."""
+        """Write lost records again; returns how many differed. Raises StoreFault."""
 
 
 class Slots:
@@ -88,7 +88,7 @@ class Slots:
         return self._store.taken(slot)
 
     def is_stale(self, slot: int) -> bool:
-        """May the store have lost something of it that has to be written again first?"""
+        """True if the store may have lost something of the slot that has to be written first."""
         return slot in self._stale
 
     # --- loading and giving up ---
@@ -162,22 +162,22 @@ class Slots:
             raise StoreTimeout("the slots of groups could not be taken again in time") from None
 
     async def written(self, within_s: float) -> None:
-        """Until the store has all that we know, if it is about to get it again: before the slots
-        are given up, as nothing else has what it lost."""
+        """Wait until all lost records are written again: before the slots are given up, as they are
+        nowhere else."""
         try:
             async with asyncio.timeout(within_s):
                 await self._store.wait_up()
                 await self._reacquired.wait()
         except TimeoutError:
             logger.warning(
-                "groups: the store was not back within %g s of the stop: what it lost of them "
-                "since they were last stored stays lost",
+                "groups: the store was not back within %g s of the stop: their changes that it "
+                "lost stay lost",
                 within_s,
             )
 
     async def store_changed(self) -> None:
-        """The store has changed or was emptied: re-acquire the slots, and write again what it lost.
-        Returns when it has all that we know."""
+        """The store has changed or was emptied: re-acquire the slots, and write lost records again.
+        Returns when that is done."""
         self._untaken.update(slot for slot in self.numbers if self._store.held(slot))
         self._stale.update(self._untaken)
         self._reacquire()

@@ -93,26 +93,27 @@ class TransactionCoordinator(Runtime[Persist]):
         self.transactions.use_config(txn_config(config))
 
     def loading(self) -> ErrorCode:
-        """COORDINATOR_LOAD_IN_PROGRESS also while the slots are written again: what the store lost
-        may be about to be ended again."""
+        """COORDINATOR_LOAD_IN_PROGRESS also while the slots are written again: transactions that
+        the store lost may be about to be ended again."""
         if not self.slots.is_current:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return self.transactions.loading()
 
     def knows(self, store_id: bytes) -> bool:
-        """Does what is known here hold for this store id? Whoever has seen a later one
-        must not hear of transactions that lost something since."""
+        """True if this coordinator has seen the same store id. Who has seen a later one must not be
+        told of transactions that lost something since."""
         return self.slots.is_current and self._store.store_id == store_id
 
     def is_ending(self, producers: Collection[int]) -> bool:
-        """Are markers of one of these being written? Some are those of an earlier transaction."""
+        """True if markers of one of these producers are being written, perhaps those of an earlier
+        transaction."""
         return self._markers.is_writing(producers)
 
     def views(self) -> list[TxnView]:
         return self.transactions.list()
 
     def expire(self) -> None:
-        """Remove transactional ids that were not used for long."""
+        """Remove transactional ids that have not been used for a long time."""
         self.run(self.transactions.expire(self.now_ms()))
 
     # --- effects ---
@@ -143,8 +144,8 @@ class TransactionCoordinator(Runtime[Persist]):
         return not self.slots.is_stale(slot)
 
     def write(self, effect: Persist, done: Written) -> None:
-        """Call `done` once the store has it, and its replicas a decision: what was announced as
-        committed must not be undone by a failover."""
+        """Call `done` once the store has the record. A decision must have reached the replicas
+        too: a failover must not undo a transaction that was announced as committed."""
         name, record = effect.name, effect.record
         slot = slot_of(name)
         if record is None:

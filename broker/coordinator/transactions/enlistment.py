@@ -273,6 +273,6 @@ def _outcomes(
     asked = ([one.place for one in pending] for pending in taken.values())
     ids = [result.transactional_id for result in response.results_by_transaction]
     if not is_answer_to(asked, answered) or ids != [one.transactional_id for one in taken]:
-        logger.error("an answer to AddPartitionsToTxn is not about what was asked")
+        logger.error("an answer to AddPartitionsToTxn does not match the request")
         return None
     return [[(error_code(row[2]), row[3]) for row in rows] for rows in answered]

@@ -33,7 +33,7 @@ from moldau.broker.wire.schema import Message
 logger = logging.getLogger("moldau.coordinator")
 
 LIST_VERSION, DESCRIBE_VERSION = 2, 0
-LOOK_AGAIN_S = 2.0  # coordinators load, or end what is theirs
+LOOK_AGAIN_S = 2.0  # coordinators load, or end their own transactions
 NOT_ENDED = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -47,7 +47,7 @@ class Transactions(Protocol):
 
 
 class NotAnswered(MoldauError):
-    """A coordinator cannot say what it has open."""
+    """A coordinator did not list its open transactions."""
 
 
 class HangingTransactions:

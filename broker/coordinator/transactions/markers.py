@@ -71,7 +71,7 @@ class LocalMarkers:
     slot. The markers of this worker's own transactions and WriteTxnMarkers use it.
 
     It may be called any number of times for the same marker: the log leaves out one that is there.
-    `spawn` runs what cannot be done by callbacks.
+    `spawn` runs the steps that have to wait for the store.
     """
 
     def __init__(
@@ -376,6 +376,6 @@ def _errors(
         for marker in response.markers
     ]
     if not is_answer_to(taken.values(), answered):
-        logger.error("an answer to WriteTxnMarkers is not about what was asked")
+        logger.error("an answer to WriteTxnMarkers does not match the request")
         return None
     return [[error_code(row[2]) for row in rows] for rows in answered]

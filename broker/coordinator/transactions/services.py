@@ -1,4 +1,4 @@
-"""Wires together what a worker needs for transactions."""
+"""Builds and connects the parts of a worker that serve transactions."""
 
 from __future__ import annotations
 
