@@ -7,9 +7,9 @@
                 └── loaded ◀── given up ◀── another took it ─────┘
 
 A living owner's memory is newer than a store that lost its tail, so the owner writes all
-differences again: records of groups and transactional ids, committed and pending offsets, deletions. Until then
-commits and markers are refused (COORDINATOR_LOAD_IN_PROGRESS), and writes of transactions wait;
-heartbeats, joins and reads are answered from memory.
+differences again: records of groups and transactional ids, offsets, deletions. Until then commits
+and markers are refused (COORDINATOR_LOAD_IN_PROGRESS), and writes of transactions wait; heartbeats,
+joins and reads are answered from memory.
 
 A slot that another worker took is given up (NOT_COORDINATOR). By placement it is still ours: after
 a moment it is taken back and loaded.

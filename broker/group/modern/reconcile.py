@@ -40,8 +40,8 @@ def reconcile(
     """Return the next step of a member, or None if it stays as it is.
 
     `owned` are the partitions that the member says it has; None proves nothing. `unsubscribed`
-    means that the member has just changed its subscription, so it may have to give back partitions that no target
-    has taken from it yet.
+    means that the member has just changed its subscription, so it may have to give back
+    partitions that no target has taken from it yet.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch and not unsubscribed:
         return None
