@@ -20,12 +20,13 @@ LEASE_MS = 9_000  # Kafka's broker.session.timeout.ms
 RENEW_EVERY_S = 1.0
 LOOK_EVERY_S = 0.25
 # CLOCK_MONOTONIC stands still on Linux while the machine is suspended; elsewhere it does not.
+_clock_ns = time.clock_gettime_ns
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def boot_ns() -> int:
     """The time since the machine started, which is the same for all its processes."""
-    return time.clock_gettime_ns(_CLOCK)
+    return _clock_ns(_CLOCK)
 
 
 class Lease:
@@ -35,6 +36,8 @@ class Lease:
         self._counts_ns = lease_ms * 900_000
         self._clock = clock
         self.until_ns = 0
+        # The same by the clock of the event loop, which stands still in a suspended machine.
+        self.until_monotonic_ns = 0
         self.was_over = True  # when it was last asked
 
     def now(self) -> int:
@@ -46,12 +49,14 @@ class Lease:
 
     def extend(self, until_ns: int) -> None:
         """As far as another process of this machine knows."""
-        self.until_ns = max(self.until_ns, until_ns)
+        if until_ns > self.until_ns:
+            self.until_ns = until_ns
+            self.until_monotonic_ns = time.monotonic_ns() + until_ns - self._clock()
         self.is_over()
 
     def lose(self) -> None:
         """Another broker has it."""
-        self.until_ns = 0
+        self.until_ns = self.until_monotonic_ns = 0
         self.was_over = True
 
     def is_over(self) -> bool:

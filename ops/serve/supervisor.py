@@ -191,6 +191,8 @@ class Supervisor:
 
     async def shutdown(self) -> None:
         """Stop the stages, last one first: drained if there is time, else killed."""
+        # Nothing to finish in order: another broker serves, or nobody was served here.
+        is_abrupt = self._lost.is_set() or self._state is State.STANDBY
         self._state = State.STOPPING
         begun = time.monotonic()
         # No process will take connections from now on.
@@ -198,8 +200,8 @@ class Supervisor:
         if self.spare is not None:
             await self.spare.stop()
         await self._warm.stop()
-        if self._lost.is_set():
-            for child in self._needed:  # another broker serves: nothing is finished in order
+        if is_abrupt:
+            for child in self.children:
                 child.kill()
         for stage in reversed([*self._stages, self._companions]):
             alive = [child for child in stage if child.is_alive]
