@@ -120,9 +120,11 @@ class Claim:
     def _take(self) -> None:
         deadline = time.monotonic() + 2 * self._lease_ms / 1000 + 2
         first_end: int | None = None
+        removed: Holder | None = None
         while (state := self._ask(TAKE)).verdict is not Verdict.YOURS:
             holder = self.holder
-            if holder is not None and holder.is_gone:
+            if holder is not None and holder.is_gone and holder != removed:
+                removed = holder
                 self._remove(holder, state.holder)
                 continue
             if first_end is None:
