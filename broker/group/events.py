@@ -113,15 +113,6 @@ class ConsumerHeartbeat(Struct, frozen=True):
     assignor: str | None = None
     owned: frozenset[TopicIdPartition] | None = None
 
-    @property
-    def is_full(self) -> bool:
-        """True if the request repeats every field, so that the answer has to as well."""
-        return self.epoch == 0 or (
-            self.rebalance_timeout_ms != -1
-            and (self.names is not None or self.pattern is not None)
-            and self.owned is not None
-        )
-
 
 class ShareHeartbeat(Struct, frozen=True):
     """ShareGroupHeartbeat: join (epoch 0), stay, leave (-1).

@@ -22,6 +22,7 @@ from moldau.broker.group.effects import Answer, Effect, HeartbeatAnswer
 from moldau.broker.group.events import ConsumerHeartbeat
 from moldau.broker.group.modern.heartbeat import check_request
 from moldau.broker.group.modern.members import Member
+from moldau.broker.group.modern.reconcile import repeats_all
 from moldau.broker.group.topics import TopicIdPartition, by_topic
 from moldau.broker.handlers.details.authorization import GROUP, GROUP_DENIED, TOPIC, is_denied
 from moldau.broker.machine import Reply
@@ -202,7 +203,7 @@ class BeatRoute(RequestRoute):
         return at, at + INT32.size
 
     def submit(self, event: ConsumerHeartbeat) -> None:
-        self._is_full = event.is_full
+        self._is_full = repeats_all(event)
         self._settled = None
         effects = self._coordinator.submit(self._group_id, event)
         if _is_at_rest(event, effects) and (found := self._rests(event.epoch)) is not None:

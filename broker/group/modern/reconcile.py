@@ -114,6 +114,15 @@ def advance(
     group.renew_session(member)
 
 
+def repeats_all(event: ConsumerHeartbeat) -> bool:
+    """True if the request repeats every field, so that the answer has to as well."""
+    return event.epoch == 0 or (
+        event.rebalance_timeout_ms != -1
+        and (event.names is not None or event.pattern is not None)
+        and event.owned is not None
+    )
+
+
 def conclude(
     group: ConsumerGroupData,
     member: Member,
@@ -128,7 +137,7 @@ def conclude(
     owned = None if is_behind else event.owned
     advance(group, member, event.epoch, owned, unsubscribed=unsubscribed)
     # A member that is behind has missed an answer, and the assignment in it.
-    is_new = event.is_full or is_behind or member.sent is not member.assigned
+    is_new = repeats_all(event) or is_behind or member.sent is not member.assigned
     answer = HeartbeatAnswer(
         ErrorCode.NONE,
         member_id=member.member_id,

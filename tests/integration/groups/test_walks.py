@@ -56,7 +56,7 @@ def test_join_group(traced: Traced) -> None:
     def join() -> None:
         assert members[-1].join(FIRST_WITHOUT_MEMBER_ID).error_code == 0
 
-    walks.hold(walks.walk(traced.broker, traced.reports, join, before=connect), at_most=43)
+    walks.hold(walks.walk(traced.broker, traced.reports, join, before=connect), at_most=36)
 
 
 def test_transactional_commit(traced: Traced) -> None:
@@ -75,7 +75,7 @@ def test_transactional_commit(traced: Traced) -> None:
             time.sleep(SETTLES_S)
 
         walk = walks.walk(traced.broker, traced.reports, commit, before=write)
-    walks.hold(walk, at_most=65)
+    walks.hold(walk, at_most=52)
 
 
 def consumer(traced: Traced) -> RawConsumer:
@@ -94,7 +94,7 @@ def test_consumer_joins(traced: Traced) -> None:
     def connect() -> None:
         members.append(consumer(traced))
 
-    walks.hold(walks.walk(traced.broker, traced.reports, join, before=connect), at_most=58)
+    walks.hold(walks.walk(traced.broker, traced.reports, join, before=connect), at_most=43)
 
 
 def test_consumer_takes_a_step(traced: Traced) -> None:
@@ -116,7 +116,7 @@ def test_consumer_takes_a_step(traced: Traced) -> None:
         answer = members[0].beat()
         assert answer.assignment is not None, answer
 
-    walks.hold(walks.walk(traced.broker, traced.reports, beat, before=connect), at_most=44)
+    walks.hold(walks.walk(traced.broker, traced.reports, beat, before=connect), at_most=31)
 
 
 def test_consumer_at_rest(traced: Traced) -> None:
@@ -134,4 +134,4 @@ def test_consumer_at_rest(traced: Traced) -> None:
     def beat() -> None:
         assert members[-1].beat().error_code == 0
 
-    walks.hold(walks.walk(traced.broker, traced.reports, beat, before=connect), at_most=13)
+    walks.hold(walks.walk(traced.broker, traced.reports, beat, before=connect), at_most=9)

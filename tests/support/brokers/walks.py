@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.support.brokers.running import ROOT, Broker, wait_until
 
-RUNS = 3
+RUNS = 5
 ROLES = ("worker", "router")
 _TRACED = Path(__file__).parent / "traced"
 OURS = ("broker", "router", "ops")
