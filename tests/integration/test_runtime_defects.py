@@ -84,6 +84,7 @@ class ClassicGroup(World):
         "move",
         "begin_next_generation",
         "renew_session",
+        "extend_session",
         "arm",
         "cancel",
         "reply",
@@ -91,6 +92,7 @@ class ClassicGroup(World):
         "begin_write",
         "write_begins",
         "write_ended",
+        "_persist",
         "finish",
         "take_effects",
     )
@@ -141,6 +143,7 @@ class ModernGroup(World):
         "take_step",
         "changed",
         "renew_session",
+        "extend_session",
         "raise_epoch",
         "rest",
         "finish",
@@ -151,6 +154,8 @@ class ModernGroup(World):
         "begin_write",
         "write_begins",
         "write_ended",
+        "_persist",
+        "head",
         "take_effects",
     )
 
