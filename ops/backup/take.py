@@ -26,27 +26,9 @@ import msgspec
 
 from moldau.broker.store.append_parts import PARTS_NAME, Part, parts_text, read_parts
 from moldau.broker.store.backup import Mark, mark_command
-from moldau.ops.backup.files import (
-    BackupError,
-    Progress,
-    check_room,
-    copy_stream,
-    make_directory,
-    reason,
-    remove_tree,
-    sync_directory,
-    write_new,
-)
-from moldau.ops.backup.manifest import (
-    APPEND_ONLY,
-    FORMAT,
-    MANIFEST,
-    SECURITY,
-    STORE,
-    FileEntry,
-    Manifest,
-    encoded,
-)
+from moldau.ops.backup.files import BackupError, Progress, reason
+from moldau.ops.backup.manifest import APPEND_ONLY, FORMAT, SECURITY, FileEntry, Manifest
+from moldau.ops.backup.targets import Target
 from moldau.ops.serve.control import ask_control, ask_status
 
 ATTEMPTS = 20  # while the file is rewritten again and again
@@ -66,20 +48,16 @@ class Source(NamedTuple):
     parts: list[tuple[Part, BinaryIO, int]]
 
 
-def take_backup(control: Path, directory: Path, version: str, begin: Begin) -> Manifest:
-    """Take a backup into a new or empty directory. Raises BackupError; nothing is left then."""
-    store = _running_store(control)
-    was_there = _make_target(directory)
+def take_backup(control: Path, target: Target, version: str, begin: Begin) -> Manifest:
+    """Write a backup to `target`. Raises BackupError; what is left of it is no backup then."""
     try:
-        return _take(control, store, directory, version, begin)
+        return _take(control, _running_store(control), target, version, begin)
     except (OSError, EOFError) as fault:
         what = reason(fault) if isinstance(fault, OSError) else str(fault)
-        where = getattr(fault, "filename", None) or directory
+        where = getattr(fault, "filename", None) or target.name
         raise BackupError(f"{where}: {what}; nothing was kept of the backup") from None
     finally:
-        # Whatever ended it, a signal too: without its manifest it is no backup.
-        if not (directory / MANIFEST).exists():
-            _remove(directory, was_there=was_there)
+        target.close()  # whatever ended it, a signal too
 
 
 def _running_store(control: Path) -> dict[str, Any]:
@@ -91,33 +69,8 @@ def _running_store(control: Path) -> dict[str, Any]:
     return store
 
 
-def _make_target(directory: Path) -> bool:
-    """Make the directory; was it there? Raises BackupError."""
-    try:
-        was_there = directory.is_dir()
-        if (directory / MANIFEST).exists():
-            raise BackupError(f"{directory} holds a backup already: choose another directory")
-        if was_there and any(directory.iterdir()):
-            raise BackupError(f"{directory} is not empty: choose a new directory")
-        make_directory(directory)
-        (directory / STORE).mkdir(mode=0o700)  # fails for the second of two backups
-    except OSError as fault:
-        raise BackupError(f"{directory}: {reason(fault)}; choose another directory") from None
-    return was_there
-
-
-def _remove(directory: Path, *, was_there: bool) -> None:
-    if not was_there:
-        remove_tree(directory)
-        return
-    for name in (STORE, SECURITY):
-        remove_tree(directory / name)
-    for left in directory.glob(f"{MANIFEST}.*"):
-        left.unlink(missing_ok=True)
-
-
 def _take(
-    control: Path, store: dict[str, Any], directory: Path, version: str, begin: Begin
+    control: Path, store: dict[str, Any], target: Target, version: str, begin: Begin
 ) -> Manifest:
     with contextlib.ExitStack() as opened:
         source = _marked(control, store, opened)
@@ -125,30 +78,22 @@ def _take(
         secrets = sorted(path for path in (data_dir / SECURITY).rglob("*") if path.is_file())
         total = sum(size for _, _, size in source.parts)
         total += sum(path.stat().st_size for path in secrets)
-        is_same_disk = os.stat(directory).st_dev == os.stat(data_dir).st_dev
-        kept_free = store["disk"]["min_free_bytes"] * 5 // 4 if is_same_disk else 0
-        check_room(directory, total, spare=kept_free)
+        target.check_room(total, data_dir, store["disk"]["min_free_bytes"] * 5 // 4)
         progress = begin(total)
         files: dict[str, FileEntry] = {}
-        make_directory(directory / APPEND_ONLY)
         for part, file, size in source.parts:
             name = f"{APPEND_ONLY}/{part.name}"
-            files[name] = copy_stream(file, size, directory / name, progress)
-        text = parts_text(part for part, _, _ in source.parts)
+            files[name] = target.add(name, file, size, progress)
         name = f"{APPEND_ONLY}/{PARTS_NAME}"
-        files[name] = write_new(directory / name, text.encode())
+        text = parts_text(part for part, _, _ in source.parts)
+        files[name] = target.add_content(name, text.encode())
         for path in secrets:
             name = f"{SECURITY}/{path.relative_to(data_dir / SECURITY)}"
-            make_directory((directory / name).parent)
             with path.open("rb", buffering=0) as secret:
                 size = os.fstat(secret.fileno()).st_size
-                files[name] = copy_stream(secret, size, directory / name, progress)
-    for folder in {(directory / name).parent for name in files} | {directory / STORE}:
-        sync_directory(folder)
+                files[name] = target.add(name, secret, size, progress)
     manifest = Manifest(FORMAT, version, source.store_id, source.mark, files)
-    write_new(directory / MANIFEST, encoded(manifest))
-    with contextlib.suppress(OSError):  # it may not be ours to read
-        sync_directory(directory.parent)
+    target.finish(manifest)
     return manifest
 
 

@@ -19,6 +19,7 @@ from moldau.ops.backup.files import BackupError, make_directory, reason, remove_
 from moldau.ops.backup.manifest import MANIFEST, BadBackup, Manifest
 from moldau.ops.backup.plan import backup_name, is_backup_name, superfluous
 from moldau.ops.backup.take import take_backup
+from moldau.ops.backup.targets import DirectoryTarget, Target, TarTarget
 from moldau.ops.backup.verify import Verified, verify
 from moldau.ops.command_line import (
     discard_output,
@@ -47,6 +48,8 @@ examples:
   moldau backup /backup/monday --port 19092
   moldau backup /backup --every 1h --keep 24
                                             a directory for each, until SIGTERM; 24 stay
+  moldau backup - | ssh backup.example.com 'umask 77; mkdir b && tar x -C b'
+                                            as a tar archive; the manifest is its last file
   moldau backup verify /backup/monday       checksums, every record batch, groups, transactions
   moldau restore /backup/monday --data-dir ./data
 
@@ -61,6 +64,7 @@ exit codes: 0 done, 1 not done, or the backup is bad (the message names the caus
 """
 
 LOCK = ".lock"
+STANDARD_OUTPUT = "-"
 DEFAULT_KEPT = 24
 
 
@@ -97,6 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.backup_parser.error(f"one DIR, not {len(arguments.words)}")
     if arguments.words == ["verify"]:
         arguments.backup_parser.error("verify needs DIR; a directory of that name is ./verify")
+    if directory == STANDARD_OUTPUT and (is_verifying or arguments.every or arguments.json):
+        arguments.backup_parser.error("- goes without verify, --every and --json")
     if arguments.keep is not None and arguments.every is None:
         arguments.backup_parser.error("--keep goes with --every")
     if is_verifying and (arguments.every or arguments.port or arguments.data_dir):
@@ -154,9 +160,14 @@ def _take(directory: Path, arguments: argparse.Namespace) -> int:
 
     def take_one(target: Path) -> None:
         begun = time.monotonic()
-        manifest = _taken(control, target)
+        manifest = _taken(control, DirectoryTarget(target))
         _report(target, manifest, time.monotonic() - begun, as_json=arguments.json)
 
+    if str(directory) == STANDARD_OUTPUT:
+        if sys.stdout.isatty():
+            raise BackupError("an archive is not for a terminal: redirect it, or name a directory")
+        _taken(control, TarTarget(sys.stdout.buffer))
+        return 0
     if arguments.every is None:
         take_one(directory)
         return 0
@@ -183,7 +194,7 @@ def _control_of(arguments: argparse.Namespace) -> Path:
     )
 
 
-def _taken(control: Path, target: Path) -> Manifest:
+def _taken(control: Path, target: Target) -> Manifest:
     with ProgressLine("copied") as line:
         return take_backup(control, target, importlib.metadata.version("moldau"), line.begin)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import subprocess
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from moldau.broker.errors import ErrorCode
 from moldau.testing import BrokerFailed
 from tests.support.brokers.moldau_cli import Cli, OperatorCli
 from tests.support.brokers.native import Native
-from tests.support.brokers.running import Broker, wait_until
+from tests.support.brokers.running import MOLDAU, Broker, wait_until
 from tests.support.brokers.secured import librdkafka_settings
 from tests.support.proofs.hammer import worker_ports
 from tests.support.proofs.observed_producer import ObservedProducer, new_producer_id
@@ -376,14 +378,36 @@ def test_a_secure_broker_comes_back_with_its_users_and_keys(
     assert AdminClient({**settings}).list_topics(timeout=PATIENCE_S).brokers
 
 
+def test_an_archive_on_standard_output(scene: Scene) -> None:
+    producer = ObservedProducer(scene.observer, "one")
+    producer.send(scene.observer.ports[0], 5)
+    directory, archive = scene.directory / "unpacked", scene.directory / "backup.tar"
+    words, env = [*MOLDAU, "backup", "-"], Cli(scene.broker).env
+    with archive.open("wb") as out:
+        subprocess.run(words, env=env, stdout=out, check=True, timeout=PATIENCE_S)
+    with tarfile.open(archive) as found:
+        names = found.getnames()
+        assert names[-1] == "manifest.json"
+        assert {member.mode for member in found.getmembers()} == {0o600}
+        found.extractall(directory, filter="data")
+    verified = scene.verify(directory)
+    assert verified["topics"][0]["partitions"][0]["records"] == 5  # type: ignore[index]
+    scene.restore(directory)
+    # A reader that goes away ends it, in one line.
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as one:
+        assert one.stdout is not None
+        one.stdout.close()
+        assert one.stderr is not None
+        said = one.stderr.read().decode()
+        assert one.wait(PATIENCE_S) == 1
+    assert said == "moldau: standard output: Broken pipe; nothing was kept of the backup\n"
+    assert Cli(scene.broker)("backup", "-", "--every", "1h").returncode == 2
+
+
 # --- on a schedule ---
 
 
 def test_every_so_often_until_sigterm(scene: Scene) -> None:
-    import subprocess
-
-    from tests.support.brokers.running import MOLDAU
-
     directory = scene.directory / "backups"
     with subprocess.Popen(
         [*MOLDAU, "backup", str(directory), "--every", "100ms", "--keep", "2", "--json"],
