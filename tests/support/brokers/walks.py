@@ -22,8 +22,9 @@ RUNS = 5
 ROLES = ("worker", "router")
 _TRACED = Path(__file__).parent / "traced"
 OURS = ("broker", "router", "ops")
-# The clock that measures how late the event loop is: it ticks during every walk.
-TICKING = {"broker/metrics/loop_lag", "broker/metrics/histogram"}
+# The clock that measures how late the event loop is, and the loop of the HTTP process that looks
+# whether it is to end: they tick during every walk.
+TICKING = {"broker/metrics/loop_lag", "broker/metrics/histogram", "ops/http/process"}
 
 
 def environment(reports: Path) -> dict[str, str]:
