@@ -14,6 +14,7 @@ import pytest
 from moldau.testing import Broker, broker
 from tests.support.brokers.running import ROOT, clean_environment
 
+README = ROOT / "README.md"
 START = ROOT / "ops/docs/start"
 CLIENTS = START / "clients.md"
 TESTS = START / "python-tests.md"
@@ -38,15 +39,14 @@ def run(*words: str, directory: Path) -> str:
     return done.stdout
 
 
-def test_the_readme_begins_like_the_page_of_clients() -> None:
-    (in_readme,) = programs(ROOT / "README.md")
-    assert in_readme == programs(CLIENTS)[0]
-
-
-@pytest.mark.parametrize("place", range(3), ids=["confluent", "kafka-python", "aiokafka"])
-def test_programs_of_clients(place: int, kafka: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "place"),
+    [(README, 0), (CLIENTS, 0), (CLIENTS, 1), (CLIENTS, 2)],
+    ids=["readme", "confluent", "kafka-python", "aiokafka"],
+)
+def test_programs_of_clients(page: Path, place: int, kafka: Broker, tmp_path: Path) -> None:
     topic = f"greetings-{uuid.uuid4().hex}"
-    program = programs(CLIENTS)[place]
+    program = programs(page)[place]
     for old, new in {
         "localhost:9092": kafka.bootstrap,
         '"greetings"': f'"{topic}"',
