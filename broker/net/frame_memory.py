@@ -186,26 +186,28 @@ class FrameMemory:
         else:
             claim.active = now
         self._resize(claim, memory)
-        if self.held > self.most:
-            self._shrink(now)
+        self._shrink()
 
     def ask(self, holder: Holder, memory: int, now: float) -> bool:
         """Ask for this much memory in total. Returns whether it is granted; otherwise the
-        connection waits for `room_found`."""
+        connection waits for `room_found`, or had to give way within this call."""
         claim = self._claims[holder]
-        if claim.lane is not None or not (
-            self.waiting or self.held + memory - claim.memory > self._room()
-        ):
+        if not (self.waiting or self.held + memory - claim.memory > self._room()):
             self._resize(claim, memory)
             return True
         self._now = now
+        if claim.lane is not None:
+            self._resize(claim, memory)
+            self._shrink()
+            return holder in self._claims
         claim.asked = memory
         self.waiting += 1
         lacking = claim.size - claim.memory
         next(lane for lane in self._lanes if lacking <= lane.lacking).add(claim, now)
         self._serve(asking=claim)
+        self._shrink()
         if claim.waits_in is None:
-            return True
+            return holder in self._claims
         if self.on_waiting is not None:
             self.on_waiting()
         return False
@@ -222,10 +224,12 @@ class FrameMemory:
         if claim is not None:
             self._drop(claim)
             self._serve()
+            self._shrink()
 
     def ease(self) -> None:
         """There may be more room."""
         self._serve()
+        self._shrink()
 
     # --- giving way ---
 
@@ -247,6 +251,7 @@ class FrameMemory:
             while (oldest := lane.oldest()) is not None and now - oldest.waits_since > WAIT_S:
                 self._evict(oldest)
         self._serve()
+        self._shrink()
 
     def forgive(self, seconds: float) -> None:
         """The process was stopped or busy for this long, which is no client's fault."""
@@ -255,21 +260,25 @@ class FrameMemory:
             claim.since += seconds
             claim.waits_since += seconds
 
-    def _shrink(self, now: float) -> None:
-        """Free somewhat more than necessary, since choosing who gives way takes time."""
-        goal = self.most - self.most // 8
+    def _shrink(self) -> None:
+        """Close connections while they hold more than `most`: small frames that have just begun
+        may have taken the room that frames in the lanes were promised, and a frame that leaves its
+        lane lowers the bound."""
+        while self.held > self.most:
+            now = self._now
 
-        def rank(claim: Claim) -> tuple[bool, float, int, float]:
-            """The order in which connections give way: those that keep pace last, small and young
-            ones at the very end."""
-            late_s = max(claim.late_s(now), 0)
-            return claim.lane is None, late_s, claim.memory.bit_length(), now - claim.since
+            def rank(claim: Claim, now: float = now) -> tuple[bool, float, int, float]:
+                """The order in which connections give way: those that keep pace last, small and
+                young ones at the very end."""
+                late_s = max(claim.late_s(now), 0)
+                return claim.lane is None, late_s, claim.memory.bit_length(), now - claim.since
 
-        for claim in sorted(self._claims.values(), key=rank, reverse=True):
-            if self.held <= goal:
-                break
-            self._evict(claim)
-        self._serve()
+            for claim in sorted(self._claims.values(), key=rank, reverse=True):
+                # Somewhat more than necessary, since choosing takes time.
+                if self.held <= self.most - self.most // 8:
+                    break
+                self._evict(claim)
+            self._serve()
 
     def _evict(self, claim: Claim) -> None:
         if self._claims.pop(claim.holder, None) is not None:

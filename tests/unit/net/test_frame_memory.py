@@ -49,7 +49,7 @@ class Client:
         wanted = min(self.size, max(FIRST, 2 * self.taken))
         if self.frames.ask(self, wanted, now):
             self.taken = wanted
-        else:
+        elif not self.is_closed:
             self.waits = True
 
     def room_found(self) -> None:
@@ -131,6 +131,22 @@ class Memory(RuleBasedStateMachine):
 
 TestMemory = Memory.TestCase
 TestMemory.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+
+
+def test_frames_that_may_finish_push_out_those_that_have_just_begun() -> None:
+    """The first bytes of many frames have taken the room that the lanes promise."""
+    memory = Memory()
+    memory.many_begin(MIB)
+    for client in memory.living()[:2]:
+        client.is_closed, client.waits = True, False
+        memory.frames.release(client)
+    memory.many_begin(10 * MIB)
+    memory.many_begin(10 * MIB)
+    for client in memory.living():
+        client.receive(SMALL, memory.now)
+        memory.bounded()
+        memory.counted()
+        memory.never_all_wait()
 
 
 def finish(frames: FrameMemory, clients: list[Client], now: float, limit_s: float = 600) -> float:
