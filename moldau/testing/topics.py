@@ -189,8 +189,9 @@ class Topics:
                 try:
                     positions = self._positions_of_group(member, topic)
                     while len(found) < count and time.monotonic() < deadline:
-                        self._read_as_member(positions, found, count)
+                        got = self._read_as_member(positions, count - len(found))
                         member.commit({each.partition: at for each, at in positions.items()})
+                        found += got  # what could not be committed is read again
                         member.heartbeat()
                 except RejoinNeeded:
                     pass
@@ -213,15 +214,15 @@ class Topics:
             place: committed.get(place.partition, start or 0) for place, start in starts.items()
         }
 
-    def _read_as_member(
-        self, positions: dict[TopicPartition, int], found: list[Record], count: int
-    ) -> None:
+    def _read_as_member(self, positions: dict[TopicPartition, int], count: int) -> list[Record]:
+        found: list[Record] = []
         for place, offset in list(positions.items()):
             got = self._read(place, offset, positions)
             room = count - len(found)
             if len(got) > room:  # the others are the next call's
                 positions[place] = got[room].offset
             found += got[:room]
+        return found
 
     def ends(self, topic: str) -> int:
         """How many offsets the partitions have given out, all together."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -14,7 +15,11 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from kafka import KafkaProducer
 
-from moldau.testing import Broker, BrokerFailed, broker
+from moldau.broker.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from moldau.ops.client import TopicPartition
+from moldau.ops.operations.groups import find_group
+from moldau.testing import Broker, BrokerFailed, Record, broker
+from moldau.testing.topics import Topics
 from tests.support.brokers.running import run_moldau, wait_until
 from tests.support.stores.redis_server import RedisServer
 
@@ -63,6 +68,39 @@ def test_groups_commit_what_they_got(kafka: Broker) -> None:
     assert kafka.group_lag("readers", topic) == 0
     with pytest.raises(TimeoutError, match="group readers got 0 of 1 records"):
         kafka.consume(topic, 1, group="readers", timeout=0.2)
+
+
+class Interrupted(Topics):
+    """The members of its group are removed after they have read for the first time."""
+
+    was_interrupted = False
+
+    def _read(
+        self, place: TopicPartition, offset: int, positions: dict[TopicPartition, int]
+    ) -> list[Record]:
+        got = super()._read(place, offset, positions)
+        if got and not self.was_interrupted:
+            self.was_interrupted = True
+            group = find_group(self.cluster, "ended")
+            assert group is not None
+            members = [MemberIdentity(each.member_id) for each in group.members]
+            request = LeaveGroupRequest("ended", members=members)
+            self.cluster.call_coordinator("ended", request, attrgetter("error_code"))
+        return got
+
+
+def test_what_a_group_could_not_commit_is_read_again(kafka: Broker) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, *"abcd")
+    topics = Interrupted(kafka._cluster)
+    try:
+        got = topics.records_of_group(topic, 3, "ended", 60)
+    finally:
+        topics.close()
+    assert topics.was_interrupted
+    assert [each.value for each in got] == [b"a", b"b", b"c"]
+    assert kafka.group_lag("ended", topic) == 1
+    assert kafka.consume(topic, 1, group="ended") == [b"d"]
 
 
 def test_clients_work_with_its_settings(kafka: Broker, secure: Broker) -> None:
