@@ -20,7 +20,8 @@ from moldau.broker.store.scripts import script
 KEEP, AGAIN, TAKE, ASK = "keep", "again", "take", "look"
 # Error replies of a server that is up and refuses every write.
 _NO_WRITES = ("NOREPLICAS", "MISCONF", "OOM")
-RENEW_WITHIN_S = 2.0
+# A slow store is no reason to serve nobody: a renewal counts from when it was sent.
+RENEW_WITHIN_S = 8.0
 
 SERVE, GIVE_BACK, LOOK = script("lease_serve"), script("lease_give_back"), script("lease_look")
 

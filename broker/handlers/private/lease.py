@@ -57,18 +57,22 @@ class LeaseKeeper:
     async def run(self) -> None:
         """Renew the lease every second, and look whether it is over, until cancelled."""
         loop = asyncio.get_running_loop()
-        renewing: asyncio.Task[None] | None = None
+        # Several when the store is slow: its lease would end before the next one was granted.
+        renewing: set[asyncio.Task[None]] = set()
+        await self._renew_quietly()  # loading may have taken longer than the lease
         next_at = loop.time() + RENEW_EVERY_S
         try:
             while True:
                 await asyncio.sleep(LOOK_EVERY_S)
                 self._look()
-                if loop.time() >= next_at and (renewing is None or renewing.done()):
+                if loop.time() >= next_at:
                     next_at = loop.time() + RENEW_EVERY_S
-                    renewing = loop.create_task(self._renew_quietly())
+                    task = loop.create_task(self._renew_quietly())
+                    renewing.add(task)
+                    task.add_done_callback(renewing.discard)
         finally:
-            if renewing is not None:
-                renewing.cancel()
+            for task in renewing:
+                task.cancel()
 
     def _look(self) -> None:
         if self._lease.is_over():

@@ -177,6 +177,23 @@ def test_a_restarted_store_does_not_hold_up_a_host_without_standby(leased: Lease
     assert leased.ask(A, AGAIN) is YOURS
 
 
+def test_who_waited_once_does_not_hold_up_a_host_that_has_no_standby_now(leased: Leased) -> None:
+    leased.ask(A, TAKE)
+    assert leased.ask(B, TAKE) is ANOTHERS
+    for field in (b"waiting_at", b"waiting_since"):  # long before the last renewal
+        leased.raw.hincrby(keys.LEASE, field, -10 * LEASE_MS)
+    leased.pass_time()
+    leased.change_store()
+    assert leased.ask(A, AGAIN) is YOURS
+
+
+def test_who_begins_to_wait_at_the_new_master_is_waited_for(leased: Leased) -> None:
+    leased.ask(A, TAKE)
+    leased.change_store()
+    assert leased.ask(B, TAKE) is ANOTHERS
+    assert leased.ask(A, AGAIN) is WAIT
+
+
 def test_an_emptied_store_is_left_to_its_holder(leased: Leased) -> None:
     leased.ask(A, TAKE)
     assert leased.ask(B, TAKE) is ANOTHERS
@@ -231,8 +248,25 @@ async def test_in_a_store_that_refuses_writes_the_holder_goes_on_until_somebody_
                 assert store.lease(B, TAKE).verdict is ANOTHERS
             raw.config_set("min-replicas-to-write", 1)
             assert await renew(pipe, A, is_over=False) is WAIT
+            raw.config_set("min-replicas-to-write", 0)
+            # B is out of sight, with a new master perhaps, for as long as nobody can write here.
+            Leased(BlockingStore(server.url), raw).pass_time()
+            raw.config_set("min-replicas-to-write", 1)
+            assert await renew(pipe, A, is_over=False) is WAIT
         finally:
             pipe.close()
+
+
+async def test_a_renewal_that_a_slow_store_answers_late_counts(server: RedisServer) -> None:
+    pipe = Pipe(Connector(server.url), "test")
+    await pipe.connect()
+    try:
+        with redis.Redis.from_url(server.url) as raw:
+            raw.flushall()
+            raw.execute_command("CLIENT", "PAUSE", 3_000, "ALL")
+        assert await renew(pipe, A, is_over=True) is YOURS
+    finally:
+        pipe.close()
 
 
 def test_a_full_store_takes_renewals(tmp_path: Path) -> None:
