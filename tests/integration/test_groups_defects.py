@@ -153,6 +153,29 @@ async def test_8_36_an_exception_in_the_outcome_of_a_write(
         assert (await own.sync("outcome", joined)).error == 0
 
 
+async def test_8_36_an_exception_after_a_write_is_its_outcome(
+    server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The group is stored, and telling others what that means goes wrong: the group hears of it, or
+    it could never write again."""
+    async with shell(server) as own:
+        joined = await own.join("untold")
+
+        def broken(*_: object) -> None:
+            raise Defect
+
+        own.coordinator.on_stored = broken
+        assert (await own.sync("untold", joined)).error == NOT_AVAILABLE
+        assert "group untold could not be stored" in caplog.text
+        joined = await own.join("untold", joined.member_id)
+        with pytest.MonkeyPatch.context() as patch:  # a deletion takes another way to the store
+            patch.setattr(own.coordinator, "on_stored", None)
+            assert (await own.sync("untold", joined)).error == 0
+            await own.leave("untold", joined)
+            await own.quiet()
+        assert await own.coordinator.delete("untold") == NOT_AVAILABLE
+
+
 async def test_8_36_an_assignor_that_fails_is_asked_again(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

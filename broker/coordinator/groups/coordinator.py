@@ -170,7 +170,12 @@ class GroupCoordinator(Runtime[Persist]):
         )
 
     def _saved(self, effect: Persist, done: Written, fault: StoreFault | None) -> None:
-        sharing = None if fault is not None else self._stored(effect.name, effect.owners)
+        sharing = None
+        if fault is None:
+            try:
+                sharing = self._stored(effect.name, effect.owners)
+            except Exception as defect:
+                fault = self._not_written(effect, defect)
         if sharing is None:
             done(fault)
         else:
