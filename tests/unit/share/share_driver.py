@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from moldau.broker.errors import ErrorCode
 from moldau.broker.share import states
 from moldau.broker.share.effects import Archived, Decided, Effect, Expired
@@ -14,6 +16,7 @@ ACCEPT, RELEASE, REJECT, GAP, RENEW = (
     for each in (states.ACCEPT, states.RELEASE, states.REJECT, states.GAP, states.RENEW)
 )
 Range = tuple[int, int, int]
+AT_ONCE = 200  # batches of one read: a log of thousands is not passed on whole each time
 
 
 class Driver:
@@ -41,7 +44,8 @@ class Driver:
         first = self.partition.wanted(self.limits)
         if first is None:
             return None
-        spans = [Span(a, b, ok, 0, 0, 0) for a, b, ok in self.batches if b >= first]
+        at = bisect_left(self.batches, first, key=lambda batch: batch[1])
+        spans = [Span(a, b, ok, 0, 0, 0) for a, b, ok in self.batches[at : at + AT_ONCE]]
         return Read(first, spans[-1].last + 1 if spans else first, [], spans)
 
     def acquire(
