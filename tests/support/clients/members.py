@@ -195,14 +195,18 @@ class ConfluentMember(Member):
         return found
 
     def commit(self) -> None:
-        # While a cooperative rebalance completes a commit is refused for a moment; the partitions
-        # stay ours until the next poll says otherwise.
+        # While a cooperative rebalance completes a commit is refused for a moment: before the group
+        # has its assignment, and until the client has read the answer that names the new
+        # generation. The partitions stay ours until the next poll says otherwise.
+        passing = {REBALANCING}
+        if self.settings.strategy.startswith("cooperative"):
+            passing.add(ILLEGAL_GENERATION)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self._consumer.commit(asynchronous=False)
             except confluent_kafka.KafkaException as refusal:
-                if refusal.args[0].code() != REBALANCING or time.monotonic() > deadline:
+                if refusal.args[0].code() not in passing or time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
             else:
