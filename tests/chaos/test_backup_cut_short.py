@@ -43,6 +43,8 @@ def test_by_a_signal(start_moldau: Start, short_tmp_path: Path, number: signal.S
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # A run in the background ignores SIGINT, and its children would too.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         _until_it_copies(process, target)
         process.send_signal(number)

@@ -284,7 +284,8 @@ def test_of_two_standbys_one_takes_over(store: RedisServer, start_moldau: Start)
     wait_until(lambda: states() == ["running", "standby"], PATIENCE_S, "one of them serves")
     (serving,) = (host for host in others if host.state == "running")
     (waiting,) = (host for host in others if host is not serving)
-    assert waiting.lease["holder"]["port"] == serving.broker.port
+    port = serving.broker.port
+    wait_until(lambda: waiting.lease["holder"]["port"] == port, PATIENCE_S, "the other one sees it")
     assert serving.broker.stop() == 0
     waiting.until_serving()
 
