@@ -52,6 +52,8 @@ TIMEOUT_MS = 30_000
 ALL_REPLICAS = -1
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 FOLLOW_START_EVERY_S = 5.0
+EARLIEST_LOCAL = -4  # a timestamp of ListOffsets: what lies before is in tiered storage (KIP-405)
+TIERED_WAIT_MS = 10_000  # for a read of tiered storage
 
 Open = Callable[[], Cluster]
 # Refusals that do not go away: the batches themselves are at fault, or the topic is not a mirror.
@@ -216,14 +218,27 @@ class Copying:
         """The source's log ends beyond us, and nothing came. A reply may leave a partition out when
         others fill it: ask for this one alone. If there is nothing below `end`, which the log had
         reached before the request, nothing is left there."""
-        answers = self._fetch(self._source.leader(one.place), [one], 0)
-        answer = answers.get(one.place)
-        if answer is None or answer.error_code or isinstance(answer.records, list):
-            return
-        if answer.records:
-            self._append_all(one, answer.records)
-        elif one.at is not None and one.at < end:
+        found = self._fetch_alone(one, 0)
+        if found is not None and not found and self._is_tiered(one):
+            found = self._fetch_alone(one, TIERED_WAIT_MS) or None
+        if found:
+            self._append_all(one, found)
+        elif found is not None and one.at is not None and one.at < end:
             self._append(one, filler(one.at, end))
+
+    def _fetch_alone(self, one: PartitionMirror, wait_ms: int) -> Buffer | None:
+        """What the source has from here on; None: it does not say."""
+        leader = self._source.leader(one.place)
+        answer = self._fetch(leader, [one], wait_ms).get(one.place)
+        if answer is None or answer.error_code or isinstance(answer.records, list):
+            return None
+        return answer.records or b""
+
+    def _is_tiered(self, one: PartitionMirror) -> bool:
+        """Is what comes next in tiered storage? Kafka answers a read there that takes too long with
+        no records and no error: it is no hole, however often."""
+        local = self._source.list_offsets({one.place: EARLIEST_LOCAL}).get(one.place)
+        return local is None or one.position < local
 
     # --- appending ---
 
