@@ -92,6 +92,12 @@ def _reply(
     request: ProduceRequest, call: Call, error: BaseException | None, base: int, start: int
 ) -> None:
     """The same answer for every partition of the request: it has one, or all of it is refused."""
+    if request.acks == 0:  # no mirror's: a reply would be taken for that to another request
+        if error is None:
+            call.no_reply()
+        else:
+            call.connection.abort()
+        return
     response = ProduceResponse()
     for data in request.topic_data:
         answers = []
