@@ -4,7 +4,7 @@ For each topic, each step of which may be the last one before a crash:
 
 1. its mark says that the mirror has ended: neither the mirror nor a client can append any more;
 2. the source is asked once more where it ends. If it has grown, its producers were not stopped, and
-   the mark is put back;
+   the mark is put back; else the mark says that everything is here;
 3. transactions that are still open are aborted: their producers cannot end them here;
 4. the mark is removed: clients may write.
 """
@@ -21,8 +21,8 @@ from moldau.broker.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from moldau.ops.client import LATEST, STALE_LEADER, ClientError, Cluster, TopicPartition, refusal
-from moldau.ops.mirror.topics import TopicMirror
-from moldau.ops.operations.configs import alter_topic_configs
+from moldau.ops.mirror.topics import MIRROR_LEVEL, TopicMirror
+from moldau.ops.operations.configs import alter_topic_configs, config_values
 from moldau.ops.operations.open_transactions import OpenTransaction, open_transactions
 
 TRIES = 5
@@ -40,11 +40,24 @@ def cut_over(source: Cluster, target: Cluster, topic: TopicMirror) -> tuple[list
     """Partitions that have grown meanwhile, if any: then nothing has changed; and how many open
     transactions were aborted. Raises ClientError."""
     places = [one.place for one in topic.partitions]
-    if not topic.is_ending:
-        alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, topic.mark + MIRROR_ENDED)])
+    ended, level = topic.mark + MIRROR_ENDED, topic.mark + MIRROR_LEVEL
+    marks = config_values(target, [topic.name], MIRROR_SOURCE)
+    mark = marks.get(topic.name)
+    if topic.name not in marks:
+        topic.refuse("it was deleted here while it was mirrored")
+        return [], 0
+    if not mark:  # another mirror has cut it over, and clients may have written since
+        topic.end()
+        return [], 0
+    if mark not in (topic.mark, ended, level):
+        topic.refuse(f"it is a mirror of something else now: its mark is {mark}")
+        return [], 0
+    if mark != level:
+        alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, ended)])
         if grown := _grown(source, target, places):
             alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, topic.mark)])
             return grown, 0
+        alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, level)])
     aborted = _abort_open(target, places)
     alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, None)])
     topic.end()

@@ -36,6 +36,14 @@ DEFAULT_CONFIG = 5  # the source of a value that nobody has set
 TOPICS_OF_A_REQUEST = 200
 MISSED = 3  # a broker that starts may not know every topic yet
 
+# The end of a mark whose mirror has ended, once it is known that everything is here.
+MIRROR_LEVEL = ":level" + MIRROR_ENDED
+
+# Faults that do not refuse a topic: all of it is tried again. Another mirror may have just made it.
+_NOT_OF_A_TOPIC = frozenset(
+    {ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_ALREADY_EXISTS}
+)
+
 MIRRORING, REFUSED, CUT_OVER = "mirroring", "refused", "cut over"
 
 
@@ -109,8 +117,8 @@ class Topics:
             except Refused as why:
                 mirrored.refuse(str(why))
             except ClientError as fault:
-                if not fault.code or fault.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                    raise  # not of this topic
+                if not fault.code or fault.code in _NOT_OF_A_TOPIC:
+                    raise
                 mirrored.refuse(str(fault))
 
     def _is_open(self, name: str) -> bool:
@@ -139,13 +147,18 @@ def _follow(
         copied = {} if configs is None else configs.copied
         create_topic(target, topic.name, partitions, [*copied.items(), (MIRROR_SOURCE, topic.mark)])
     else:
-        topic.is_ending = mark == topic.mark + MIRROR_ENDED
+        topic.is_ending = mark in (topic.mark + MIRROR_ENDED, topic.mark + MIRROR_LEVEL)
         if mark != topic.mark and not topic.is_ending:
             if topic.partitions and not mark:
                 topic.end()
                 return
             _check_free(target, topic, here, mark)
             alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, topic.mark)])
+            try:
+                _check_free(target, topic, here, None)
+            except Refused:  # a client has written before every worker knew the mark
+                alter_topic_configs(target, topic.name, [(MIRROR_SOURCE, None)])
+                raise
         if not topic.is_ending:
             _follow_existing(target, topic, here, partitions, configs)
     known = len(topic.partitions)
@@ -171,13 +184,24 @@ def _follow_existing(
             f"it has {len(here.partitions)} partitions here and {partitions} at the source"
         )
     if len(here.partitions) < partitions:
-        add_partitions(target, topic.name, partitions)
+        _add_partitions(target, topic.name, partitions)
     for one in here.partitions:
         if one.leader_epoch > 0:
             raise Refused(
                 f"partition {one.partition_index} has lost records here, with its store; "
                 "delete the topic here, and it is mirrored anew"
             )
+
+
+def _add_partitions(target: Cluster, name: str, partitions: int) -> None:
+    try:
+        add_partitions(target, name, partitions)
+    except ClientError as fault:
+        if fault.code != ErrorCode.INVALID_PARTITIONS:
+            raise
+        now = target.topics([name]).get(name)
+        if now is None or len(now.partitions) < partitions:
+            raise  # else another mirror has added them
 
 
 def _check_free(

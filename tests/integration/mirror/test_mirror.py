@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -13,11 +13,25 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from moldau.broker.errors import ErrorCode
 from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED
+from moldau.broker.wire.messages.api_versions import ApiVersionsRequest
+from moldau.broker.wire.messages.metadata import MetadataResponseTopic
+from moldau.broker.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from moldau.ops.client import ClientError, Cluster, parse_addresses
+from moldau.ops.client import TopicPartition as Place
+from moldau.ops.client.connection import Connection
+from moldau.ops.mirror.cut_over import cut_over as end_mirror
+from moldau.ops.mirror.partition import PartitionMirror
+from moldau.ops.mirror.topics import CUT_OVER, MIRRORING, TopicMirror, Topics
 from tests.integration.mirror.mirroring import (
     PATIENCE_S,
     assert_equal,
     batches,
     bounds,
+    cluster_of,
     committed,
     cut_over,
     mirror_once,
@@ -461,6 +475,64 @@ def test_a_cut_over_that_was_interrupted_is_completed(
         producer.finish(commit=False)
 
 
+def test_a_cut_over_that_was_interrupted_before_it_looked_at_the_source(
+    source: Broker, target: Broker, here: RawClient, there: RawClient, name: str
+) -> None:
+    create_topic(here, name)
+    confluent(source, name, 20)
+    mirror_once(source, target, name)
+    mark = config_of(target, name)["moldau.mirror.source"]
+    alter_topic(there, name, {"moldau.mirror.source": mark + MIRROR_ENDED})
+    confluent(source, name, 5)
+    cut_over(source, target, name)
+    assert bounds(target, name) == [(0, 25)]
+    assert_equal(source, target, name)
+
+
+def test_a_cut_over_leaves_alone_what_another_one_has_cut_over(
+    source: Broker, target: Broker, here: RawClient, there: RawClient, name: str
+) -> None:
+    create_topic(here, name)
+    confluent(source, name, 20)
+    mirror_once(source, target, name)
+    late = TopicMirror(name, config_of(target, name)["moldau.mirror.source"])
+    late.partitions = [PartitionMirror(Place(name, 0))]
+    cut_over(source, target, name)
+    confluent(target, name, 1)
+    with cluster_of(source) as old, cluster_of(target) as new:
+        assert end_mirror(old, new, late) == ([], 0)
+    assert late.state == CUT_OVER
+    confluent(target, name, 1)
+
+
+class Behind(Cluster):
+    """A client that does not know yet, when it first asks, what others have just made."""
+
+    is_behind = True
+
+    def topics(self, names: Collection[str]) -> dict[str, MetadataResponseTopic]:
+        if self.is_behind:
+            self.is_behind = False
+            return {}
+        return super().topics(names)
+
+
+def test_a_topic_that_another_mirror_has_just_made_is_not_refused(
+    source: Broker, target: Broker, here: RawClient, name: str
+) -> None:
+    create_topic(here, name)
+    confluent(source, name, 3)
+    mirror_once(source, target, name)
+    topics = Topics(re.compile(name))
+    with cluster_of(source) as old, Behind(parse_addresses(target.bootstrap)) as new:
+        with pytest.raises(ClientError, match="exists"):
+            topics.sync(old, new, with_configs=True)
+        topics.sync(old, new, with_configs=True)
+    assert [(one.name, one.state, len(one.partitions)) for one in topics.live] == [
+        (name, MIRRORING, 1)
+    ]
+
+
 def test_a_mirror_ends_when_another_one_cuts_over(
     source: Broker, target: Broker, here: RawClient, name: str
 ) -> None:
@@ -479,3 +551,16 @@ def test_only_who_may_act_for_the_cluster_mirrors(there: RawClient, name: str) -
     answer = there.produce(name, batch, mirrored_at=0)
     assert answer.error_code == ErrorCode.POLICY_VIOLATION
     assert re.search("not a mirror", answer.error_message or "")
+
+
+def test_a_refusal_without_a_reply_ends_the_connection(
+    target: Broker, there: RawClient, name: str
+) -> None:
+    """Otherwise the router would get a reply that belongs to no request."""
+    create_topic(there, name)
+    data = PartitionProduceData(0, make_batch([(None, b"value", 1)]))
+    unasked = ProduceRequest(None, 0, 1000, [TopicProduceData(name, partition_data=[data])], 0)
+    with Connection(("127.0.0.1", target.processes("worker")[0]["port"])) as client:
+        client.send(unasked, 9, has_reply=False)
+        with pytest.raises(ConnectionError):
+            client.call(ApiVersionsRequest(), 0)
