@@ -172,9 +172,8 @@ async def test_what_is_not_used_is_dropped(
         second = await read(log, first[-1] + 1)
         await settled(host)
         ahead = host.read_ahead
-        assert ahead.held > 0
-        await until(lambda: not ahead.held)
-        assert ahead.unused == 1
+        # On a busy machine some of it is dropped even before the second read.
+        await until(lambda: ahead.unused > 0 and not ahead.held)
         assert (await read(log, second[-1] + 1))[0] == second[-1] + 1
 
 
