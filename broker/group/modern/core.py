@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from itertools import repeat
 from typing import Any
 
 from moldau.broker.errors import ErrorCode
@@ -34,8 +35,8 @@ from moldau.broker.group.group_base import DeleteGroup, GroupBase, SaveGroup, Ti
 from moldau.broker.group.modern.members import NOWHERE, Member, MemberState, Subscriptions
 from moldau.broker.group.record import ConsumerRecord
 from moldau.broker.group.states import GroupState
-from moldau.broker.group.topics import PartitionEpochs, TopicLookup
-from moldau.broker.group.views import Owners
+from moldau.broker.group.topics import PartitionEpochs, TopicLookup, by_topic
+from moldau.broker.group.views import GroupView, Owners, PartitionOwner
 from moldau.broker.machine import Persisted, TimerKey
 
 
@@ -153,6 +154,10 @@ class ModernCore(GroupBase, ABC):
     @group_epoch.setter
     def group_epoch(self, epoch: int) -> None:
         self.generation_id = epoch
+
+    def store_again(self, now_ms: int) -> list[Effect]:
+        self.unsaved.whole = self.head_changed = True
+        return super().store_again(now_ms)
 
     def raise_epoch(self, reason: str = "") -> None:
         self.group_epoch = max(self.group_epoch + 1, self.min_epoch)
@@ -298,6 +303,38 @@ class ModernCore(GroupBase, ABC):
             whole,
             self.stored_owners(),
         )
+
+    # --- views ---
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        return self.subscriptions.all()
+
+    @property
+    def subscribes(self) -> bool:
+        return True
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    def owners(self) -> list[PartitionOwner]:
+        found = []
+        for member in self.members.values():
+            mine: list[tuple[str, int]] = []
+            for topic_id, numbers in by_topic((*member.assigned, *member.revoking)).items():
+                facts = self.topics.by_id(topic_id)
+                if facts is not None:
+                    mine += zip(repeat(facts.name), numbers, strict=False)
+            found.append(
+                PartitionOwner(
+                    member.member_id, member.client_id, member.client_host, tuple(sorted(mine))
+                )
+            )
+        return found
+
+    def describe(self) -> GroupView:
+        """DescribeGroups treats it as absent: the API of its kind shows it."""
+        return GroupView(self.group_id, GroupState.DEAD)
 
 
 def delete(group: ModernCore, event: Delete) -> None:

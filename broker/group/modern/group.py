@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
@@ -57,8 +56,6 @@ from moldau.broker.group.views import (
     ConsumerGroupView,
     ConsumerMemberView,
     GroupListing,
-    GroupView,
-    PartitionOwner,
 )
 from moldau.broker.machine import Persisted, TimerFired
 
@@ -124,10 +121,6 @@ class ConsumerGroup(ConsumerGroupData):
         target.match_patterns_again(group)
         target.check(group)
         return group, group.finish("restored")
-
-    def store_again(self, now_ms: int) -> list[Effect]:
-        self.unsaved.whole = self.head_changed = True
-        return super().store_again(now_ms)
 
     def end(self) -> None:
         unload(self)
@@ -201,42 +194,12 @@ class ConsumerGroup(ConsumerGroupData):
         is_classic = member.classic is not None
         return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
-    def subscribed_topics(self) -> frozenset[str] | None:
-        return self.subscriptions.all()
-
     def expires_from_ms(self, commit_ms: int) -> int | None:
         return commit_ms
 
     @property
     def is_forgettable(self) -> bool:
         return self.state is GroupState.EMPTY
-
-    @property
-    def subscribes(self) -> bool:
-        return True
-
-    @property
-    def size(self) -> int:
-        return len(self.members)
-
-    def owners(self) -> list[PartitionOwner]:
-        found = []
-        for member in self.members.values():
-            mine: list[tuple[str, int]] = []
-            for topic_id, numbers in by_topic((*member.assigned, *member.revoking)).items():
-                facts = self.topics.by_id(topic_id)
-                if facts is not None:
-                    mine += zip(repeat(facts.name), numbers, strict=False)
-            found.append(
-                PartitionOwner(
-                    member.member_id, member.client_id, member.client_host, tuple(sorted(mine))
-                )
-            )
-        return found
-
-    def describe(self) -> GroupView:
-        """DescribeGroups treats it as absent: ConsumerGroupDescribe shows it."""
-        return GroupView(self.group_id, GroupState.DEAD)
 
     def describe_consumers(self) -> ConsumerGroupView:
         return ConsumerGroupView(

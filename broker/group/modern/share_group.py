@@ -9,7 +9,6 @@ stays when it is Empty, until it is deleted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import repeat
 from typing import Any, ClassVar
 
 from moldau.broker.errors import ErrorCode
@@ -39,9 +38,7 @@ from moldau.broker.group.topics import TopicLookup, by_topic
 from moldau.broker.group.views import (
     SHARE,
     GroupListing,
-    GroupView,
     Owners,
-    PartitionOwner,
     ShareGroupView,
     ShareMemberView,
 )
@@ -98,10 +95,6 @@ class ShareGroup(ModernCore):
             group.raise_epoch()
         target.check(group)
         return group, group.finish("restored")
-
-    def store_again(self, now_ms: int) -> list[Effect]:
-        self.unsaved.whole = self.head_changed = True
-        return super().store_again(now_ms)
 
     def end(self) -> None:
         refuse_waiting(self, ErrorCode.NOT_COORDINATOR)
@@ -165,42 +158,12 @@ class ShareGroup(ModernCore):
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
         return ErrorCode.NONE  # there are no offsets
 
-    def subscribed_topics(self) -> frozenset[str] | None:
-        return self.subscriptions.all()
-
     def expires_from_ms(self, commit_ms: int) -> int | None:
         return None
 
     @property
     def is_forgettable(self) -> bool:
         return False
-
-    @property
-    def subscribes(self) -> bool:
-        return True
-
-    @property
-    def size(self) -> int:
-        return len(self.members)
-
-    def owners(self) -> list[PartitionOwner]:
-        found = []
-        for member in self.members.values():
-            mine: list[tuple[str, int]] = []
-            for topic_id, numbers in by_topic(member.assigned).items():
-                facts = self.topics.by_id(topic_id)
-                if facts is not None:
-                    mine += zip(repeat(facts.name), numbers, strict=False)
-            found.append(
-                PartitionOwner(
-                    member.member_id, member.client_id, member.client_host, tuple(sorted(mine))
-                )
-            )
-        return found
-
-    def describe(self) -> GroupView:
-        """DescribeGroups treats it as absent: ShareGroupDescribe shows it."""
-        return GroupView(self.group_id, GroupState.DEAD)
 
     def describe_share(self) -> ShareGroupView:
         return ShareGroupView(
