@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+import redis
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
+from moldau.broker.net.lease import LEASE_MS
 from tests.support.brokers.running import Broker, free_ports, run_moldau, wait_until
 from tests.support.brokers.standby import Host, Watch
 from tests.support.raw.calls import create_topic, read_all
@@ -315,6 +317,39 @@ def test_a_store_that_is_away_for_longer_than_the_lease(
         with RawClient(broker.port + 1) as client:
             assert read_all(client, TOPIC) == []
         assert broker.pids("worker") == workers
+
+
+@pytest.mark.timeout(300)
+def test_an_old_master_that_nobody_can_write_to_is_no_store_to_serve(
+    store: RedisServer, tmp_path: Path, start_moldau: Start
+) -> None:
+    """The first host and the old master are on one side of a network that broke, the standby and
+    the new master on the other. Clients reach both."""
+    with (
+        running_redis(tmp_path / "new", "--replicaof", "127.0.0.1", str(store.port)) as new,
+        redis.from_url(store.url) as master,
+        redis.from_url(new.url) as replica,
+        ProxyThread(store.port, lambda link: None) as proxy,
+    ):
+        wait_until(lambda: master.wait(1, 1000) == 1, PATIENCE_S, "the replica follows")
+        master.config_set("min-replicas-max-lag", 2)
+        master.config_set("min-replicas-to-write", 1)
+        first = Host(start_moldau, 1, store.url, workers=2)
+        first.until_serving()
+        second = Host(start_moldau, 2, f"redis://127.0.0.1:{proxy.port}", workers=2)
+        wait_until(lambda: second.lease["holder"] is not None, PATIENCE_S, "it waits")
+        with Watch(first, second) as watch:
+            wait_until(lambda: watch.answered(0) > 0, PATIENCE_S, "the first one answers")
+            replica.execute_command("REPLICAOF", "NO", "ONE")
+            proxy.point_at(new.port)
+            wait_until(
+                lambda: said(first.broker, "clients are cut off"), PATIENCE_S, "it is cut off"
+            )
+            second.until_serving()
+            time.sleep(2 * LEASE_MS / 1000)  # nobody asks the old master for a lease meanwhile
+            assert watch.answered(1) > 0
+        watch.prove_one_at_a_time()
+        assert "clients are served again" not in first.broker.log()
 
 
 @pytest.fixture
