@@ -155,9 +155,9 @@ class BlockingStore:
         return found
 
     def config(self) -> dict[str, str]:
-        """How it keeps its data; empty where the server does not tell."""
+        """How it keeps its data, and when it takes writes; empty where it does not tell."""
         found: dict[str, str] = {}
-        for name in ("save", "appendfsync"):
+        for name in ("save", "appendfsync", "min-replicas-to-write"):
             try:
                 found |= self._ask(self._redis.config_get, name)
             except StoreRefused:

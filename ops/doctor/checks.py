@@ -250,13 +250,19 @@ def store(facts: Facts, settings: ServeSettings) -> Found:
     replicas = int(found.info.get("connected_slaves", 0))
     yield _ok("store", f"{found.name} at {found.where}, replicas: {replicas}")
     for warning in found.warnings:
-        yield _warning("store", warning, "see External Redis in the manual")
+        yield _warning("store", warning, "see Your own Redis in the manual")
     fsync = found.config.get("appendfsync", "")
     if int(found.info.get("aof_enabled", 0)) and fsync in ("everysec", "no") and not replicas:
         yield _warning(
             "store",
             f"appendfsync {fsync} and no replica: killing the server may lose acknowledged writes",
             "CONFIG SET appendfsync always, or add a replica and produce with acks=all",
+        )
+    if settings.standby and replicas and found.config.get("min-replicas-to-write") == "0":
+        yield _warning(
+            "store",
+            "min-replicas-to-write 0: a master that is cut off goes on, and two hosts may serve",
+            "CONFIG SET min-replicas-to-write 1 and min-replicas-max-lag 2, on all servers",
         )
     if found.config.get("save", "").strip() and int(found.info.get("aof_enabled", 0)):
         yield _warning(

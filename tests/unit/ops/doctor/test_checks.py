@@ -157,6 +157,13 @@ def test_an_external_store() -> None:
     assert level("store", with_store(info=alone, config={"appendfsync": "always"}), given) == "ok"
     snapshots = {"appendfsync": "always", "save": "3600 1"}
     assert level("store", with_store(config=snapshots), given) == "warning"
+    open_master = {"appendfsync": "always", "min-replicas-to-write": "0"}
+    assert level("store", with_store(config=open_master), given) == "ok"
+    waiting = settings(redis=REDIS, standby="true")
+    assert level("store", with_store(config=open_master), waiting) == "warning"
+    assert level("store", with_store(config=open_master, info=alone), waiting) == "ok"
+    guarded = {**open_master, "min-replicas-to-write": "1"}
+    assert level("store", with_store(config=guarded), waiting) == "ok"
 
 
 @pytest.mark.parametrize(
