@@ -31,9 +31,11 @@ from moldau.ops.backup.files import (
     make_directory,
     reason,
     sync_directory,
+    write_new,
 )
 from moldau.ops.backup.manifest import SECURITY, STORE, BadBackup, Manifest, read_manifest
 from moldau.ops.backup.plan import EPOCHS, native_time, offsets_margin
+from moldau.ops.secure.moved import SETTINGS, moved_settings
 from moldau.ops.serve.embedded_store import RESTORING
 from moldau.ops.serve.runtime import LockedError, take_lock
 from moldau.ops.serve.scratch_store import NotLoadedError, scratch_store
@@ -155,7 +157,18 @@ def _move_out(made: Path, data_dir: Path) -> None:
     for folder, _, _ in os.walk(made):
         sync_directory(Path(folder))
     if (made / SECURITY).is_dir():
+        _name_own_ca(made / SECURITY, data_dir / SECURITY)
         (made / SECURITY).rename(data_dir / SECURITY)
     (made / STORE).rename(data_dir / STORE)
     made.rmdir()
     sync_directory(data_dir)
+
+
+def _name_own_ca(made: Path, directory: Path) -> None:
+    """Clients' settings named the CA in the data directory of the backup's broker."""
+    for path in (made / name for name in SETTINGS):
+        if path.exists():
+            content = path.read_bytes()
+            moved = moved_settings(content, directory)
+            if moved != content:
+                write_new(path, moved)
