@@ -1,7 +1,7 @@
 """The group coordinator of a worker: an adapter of the runtime for groups (`broker/group`).
 
-Offsets are stored over the same connection as groups, then applied (`offsets.py`); those of open
-transactions are in `transactional_offsets.py`.
+Offsets are stored over the same connection as groups, then applied; those of open transactions
+wait for a marker (`offsets.py`).
 """
 
 from __future__ import annotations

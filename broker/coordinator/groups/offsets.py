@@ -150,8 +150,6 @@ class GroupOffsets:
                 await self._coordinator.delete(group_id)
 
 
-logger = logging.getLogger("moldau.coordinator")
-
 Written = Callable[[StoreFault | None], None]
 Committed = Callable[[str, Mapping[TopicPartition, CommittedOffset]], None]
 

@@ -361,6 +361,3 @@ class Writes:
             self._log_at = now + LOG_EVERY_S
             kind = self._runtime.kind
             logger.warning("%s %s, and perhaps others, not stored: %s", kind, name, fault)
-
-
-logger = logging.getLogger("moldau.coordinator")

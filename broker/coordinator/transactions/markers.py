@@ -137,8 +137,6 @@ def _report(done: Done, fault: BaseException | None) -> None:
     done(ErrorCode.NONE if fault is None else code_for(fault))
 
 
-logger = logging.getLogger("moldau.coordinator")
-
 VERSION = 2  # of WriteTxnMarkers
 OURS = 2  # TransactionVersion: the coordinator epoch is the transaction's number
 PLACES_AT_ONCE = 2000  # in a request: an answer within 2 s must be possible
