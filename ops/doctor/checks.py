@@ -28,6 +28,7 @@ NETWORK_DISKS = frozenset(
 )
 MEMORY_DISKS = frozenset(("tmpfs", "ramfs"))
 CLOCK_WARNING_S, CLOCK_FAULT_S = 2.0, 60.0
+NAME_IT = "name this machine as clients know it with --advertised-host (or --advertised-listeners)"
 OVERHEAD = 1.1  # memory of the store per byte of records in batches (how-to/sizing.md)
 FULL, NEARLY_FULL = 1.0, 0.7
 
@@ -217,14 +218,14 @@ def advertised(facts: Facts, settings: ServeSettings) -> Found:
             yield _fault(
                 name,
                 f"{each.host} does not resolve: {each.reason}",
-                "name this machine as clients know it with --advertised-host",
+                NAME_IT,
             )
         elif each.serves_others and loopback:
             yield _fault(
                 name,
                 f"clients on other machines are sent to {each.host} ({stands_for}), which is their "
                 "own machine",
-                "name this machine as clients know it with --advertised-host",
+                NAME_IT,
             )
         elif not each.serves_others and not loopback:
             yield _warning(

@@ -28,6 +28,7 @@ from moldau.broker.store.check import UnsuitableStore, check_store
 from moldau.broker.store.format import CURRENT, Change, planned_change
 from moldau.broker.store.store_url import mask
 from moldau.broker.store_loss.embedded_store_id import EmbeddedStoreId
+from moldau.ops.serve.claim import holder_in_words
 from moldau.ops.serve.control import NotRunningError, ask_status
 from moldau.ops.serve.embedded_store import RESTORING, server_binary
 from moldau.ops.serve.ports import check_ports
@@ -197,7 +198,9 @@ def _check_redis(url: str, report: StartReport, *, is_standby: bool) -> None:
         with BackupStore(url) as store:
             if (holder := store.claim()) is not None:
                 what = "this one would wait for it" if is_standby else "stop it first"
-                report.changes.append(f"another broker serves this database now ({holder}): {what}")
+                report.changes.append(
+                    f"another broker serves this database now ({holder_in_words(holder)}): {what}"
+                )
             _report_format(planned_change(store), report)
     except (UnsuitableStore, StoreFault) as fault:
         report.problems.append(str(fault))
