@@ -113,7 +113,9 @@ class Copying:
         self._target = target
 
     def step(self, partitions: Collection[PartitionMirror]) -> bool:
-        """False: some could not be fetched or appended, which takes a moment to change."""
+        """False: some could not be fetched or appended, which takes a moment to change.
+
+        A partition that fails does not hold up the others: its fault is raised behind them."""
         self._find_places([one for one in partitions if one.at is None])
         by_leader: dict[Node, list[PartitionMirror]] = {}
         for one in partitions:
@@ -124,13 +126,22 @@ class Copying:
             except ClientError as fault:
                 if fault.code not in RETRIABLE:
                     raise  # a topic that was deleted is seen by who lists them
+        failed: ClientError | None = None
         for leader, led in by_leader.items():
             known = {one.place: one.source_end for one in led}
             answers = self._fetch(leader, led, WAIT_MS // len(by_leader))
             for one in led:
                 answer = answers.get(one.place)
-                if answer is not None:
+                if answer is None:
+                    continue
+                try:
                     self._take(one, answer, known[one.place])
+                except ClientError as fault:
+                    if not fault.code:
+                        raise  # a cluster cannot be reached
+                    failed = failed or fault
+        if failed is not None:
+            raise failed
         return all(one.at is not None for one in partitions)
 
     # --- where partitions go on ---

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from moldau.broker.errors import ErrorCode
 from moldau.broker.wire.batch import read_header
 from moldau.broker.wire.messages.fetch import (
     FetchableTopicResponse,
@@ -22,7 +23,7 @@ from moldau.broker.wire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from moldau.ops.client import Cluster, Node, TopicPartition
+from moldau.ops.client import ClientError, Cluster, Node, TopicPartition
 from moldau.ops.mirror.copying import EARLIEST_LOCAL, Copying
 from moldau.ops.mirror.partition import PartitionMirror
 from tests.support.raw.client import make_batch
@@ -51,6 +52,19 @@ class Source:
         if self._patience_ms is not None and request.max_wait_ms >= self._patience_ms:
             data.records = make_batch([(None, b"%d" % number, 1) for number in range(END)])
         return FetchResponse(responses=[FetchableTopicResponse("t", partitions=[data])])
+
+
+class Damaged(Source):
+    """Its first partition cannot be read."""
+
+    def call(self, request: FetchRequest, node: Node) -> FetchResponse:
+        whole = super().call(request, node).responses[0].partitions[0]
+        whole.partition_index = 1
+        bad = PartitionData(0, error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+        return FetchResponse(responses=[FetchableTopicResponse("t", partitions=[bad, whole])])
+
+    def forget_leader(self, place: TopicPartition) -> None:
+        assert place == PLACE
 
 
 class Target:
@@ -90,3 +104,14 @@ def test_what_is_in_tiered_storage_is_no_hole(
     copying = Copying(cast(Cluster, Source(local, patience_ms)), cast(Cluster, target))
     copying.step([one])
     assert (target.ends, target.records) == (ends, records)
+
+
+def test_a_partition_that_cannot_be_read_does_not_hold_up_the_others() -> None:
+    target, both = Target(), [PartitionMirror(PLACE), PartitionMirror(TopicPartition("t", 1))]
+    for one in both:
+        one.begin(0, 0)
+        one.source_end = END
+    copying = Copying(cast(Cluster, Damaged(0, 0)), cast(Cluster, target))
+    with pytest.raises(ClientError, match=str(PLACE)):
+        copying.step(both)
+    assert target.records == END
