@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from moldau.broker.log.writing.append_queue import InFlightEntry
 
 MAGIC = 2
+# Scripts of the store count in doubles, exact up to 2^53; reservations lie beyond the end.
+MAX_END = 1 << 52
 _INT32 = Struct(">i")
 
 
@@ -116,6 +118,9 @@ def admit_mirrored(records: memoryview | bytearray, at: int) -> list[BatchHeader
                 )
             if header.base_offset < following or header.last_offset_delta < 0:
                 text = f"a batch from offset {header.base_offset} on, after offset {following - 1}"
+                raise KafkaError(ErrorCode.INVALID_RECORD, text)
+            if header.next_offset > MAX_END:
+                text = f"a batch at offset {header.base_offset}: a log ends at {MAX_END} at most"
                 raise KafkaError(ErrorCode.INVALID_RECORD, text)
             batch = memoryview(records)[position : position + header.size]
             if checksum(batch) != header.crc:

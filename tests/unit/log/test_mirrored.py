@@ -18,7 +18,7 @@ from moldau.broker.log.reading.timestamps import offset_for_timestamp, offset_of
 from moldau.broker.log.state.log_state import LogState
 from moldau.broker.log.writing.append import ADMINISTRATORS
 from moldau.broker.log.writing.append_queue import AppendQueue, InFlightEntry
-from moldau.broker.log.writing.mirrored import MirroredChunk, admit_mirrored
+from moldau.broker.log.writing.mirrored import MAX_END, MirroredChunk, admit_mirrored
 from moldau.broker.settings.kafka import topic_config
 from moldau.broker.settings.kafka.topic_keys import MIRROR_ENDED
 from moldau.broker.wire.batch import (
@@ -183,6 +183,15 @@ def test_what_is_not_whole_and_in_order_is_refused(data: bytes, code: ErrorCode)
 def test_a_batch_before_the_end_is_refused() -> None:
     with pytest.raises(KafkaError, match="offset 3 on, after offset 3"):
         admit_mirrored(bytearray(batch_at(3, [3])), 4)
+
+
+@pytest.mark.parametrize("first", [MAX_END, 1 << 53])
+def test_offsets_beyond_what_a_log_can_number_are_refused(first: int) -> None:
+    """Its end would be in no reply: the partition could not be read again."""
+    with pytest.raises(KafkaError, match=f"offset {first}") as refused:
+        admit_mirrored(bytearray(batch_at(first, [first])), 0)
+    assert refused.value.code is ErrorCode.INVALID_RECORD
+    assert admit_mirrored(bytearray(batch_at(MAX_END - 1, [MAX_END - 1])), 0)
 
 
 # --- logs (a real store) ---
