@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 MAX_NUMBER = (1 << 32) - 1
-# Most locks are gone long before their deadline. When the heap is mostly those it is made anew.
+# Most locks are gone long before their deadline. When the heap is mostly those it is rebuilt.
 _SLACK = 64
 
 

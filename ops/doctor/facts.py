@@ -34,7 +34,7 @@ class Load(NamedTuple):
     topic: str
     partitions: int
     bytes_per_s: float
-    retention_ms: int  # -1: for ever
+    retention_ms: int  # -1: without a limit
     retention_bytes: int  # of a partition; -1: no limit
 
 

@@ -213,7 +213,7 @@ class Copying:
             one.refuse(
                 f"the source has lost its records from offset {answer.diverging_epoch.end_offset} "
                 f"on, and they are here up to offset {one.position - 1}: its offsets may name "
-                "other records now; delete the topic here, and it is mirrored anew"
+                "other records now; delete the topic here, and it is mirrored again"
             )
             return
         one.source_start, one.source_end = answer.log_start_offset, answer.high_watermark

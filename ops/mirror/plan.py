@@ -105,7 +105,7 @@ def find_place(source: Bounds, target: Bounds) -> int:
     if target.end > source.end:
         raise Refused(
             f"it ends at offset {target.end} here, and at {source.end} at the source: these are "
-            "not the same offsets; delete it here, and it is mirrored anew"
+            "not the same offsets; delete it here, and it is mirrored again"
         )
     return max(target.end, source.start)
 
@@ -145,7 +145,7 @@ def cut_chunks(records: Buffer, at: int) -> Iterator[Chunk]:
             raise Refused(
                 f"the batch from offset {header.base_offset} to {header.next_offset - 1} begins "
                 f"before offset {following}, where the log ends here: these are not the same "
-                "batches; delete the topic here, and it is mirrored anew"
+                "batches; delete the topic here, and it is mirrored again"
             )
         else:
             if position > begun and behind - begun > CHUNK_BYTES:

@@ -189,7 +189,7 @@ def _follow_existing(
         if one.leader_epoch > 0:
             raise Refused(
                 f"partition {one.partition_index} has lost records here, with its store; "
-                "delete the topic here, and it is mirrored anew"
+                "delete the topic here, and it is mirrored again"
             )
 
 
@@ -211,7 +211,7 @@ def _check_free(
     if mark:
         raise Refused(
             "it is a mirror of another topic, or of one that was deleted and made again at the "
-            "source; delete it here to mirror it anew"
+            "source; delete it here to mirror it again"
         )
     places = [TopicPartition(topic.name, one.partition_index) for one in here.partitions]
     ends = target.list_offsets(dict.fromkeys(places, LATEST))

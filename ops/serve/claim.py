@@ -178,7 +178,7 @@ class Claim:
             try:
                 state = await in_thread(lambda mode=mode: self._ask(mode))  # type: ignore[misc]
             except (StoreFault, BootFailure):
-                continue  # while the store is away, no other broker can take it either
+                continue  # while the store is unreachable, no other broker can take it either
             if state.verdict is Verdict.LOST or state.verdict is Verdict.ANOTHERS:
                 logger.critical(
                     "another broker serves this database now: %s", self.holder or "it has ended"

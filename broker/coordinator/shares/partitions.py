@@ -186,7 +186,7 @@ class SharePartitions:
         except CorruptState as fault:
             logger.error(  # noqa: TRY400
                 "the state of %s:%d in share group %s cannot be read, and is left as it is (%s): "
-                "reset the group's offsets to begin anew",
+                "reset the group's offsets to begin again",
                 key.place.topic_id.hex(), key.place.partition, key.group_id, fault,
             )  # fmt: skip
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR) from None

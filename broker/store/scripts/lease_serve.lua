@@ -35,7 +35,7 @@ if mode == 'look' then
 end
 
 -- A store that restarted, failed over or was emptied may have lost renewals, or the take of another
--- holder: leases begin anew, and who has one that is not over by its own clock may keep it.
+-- holder: leases begin again, and who has one that is not over by its own clock may keep it.
 if (ends > 0 and has[3] ~= store) or (not has[2] and known) then
     -- Nobody waited when it was last renewed: nobody can have taken it since.
     if ends - at > 2 * duration then
